@@ -1,0 +1,8 @@
+//! A reverse-proxy gateway with inline rate limiting.
+
+#[cfg(test)]
+extern crate self as tollgate;
+
+pub mod clock;
+pub mod inbound;
+pub mod telemetry;
