@@ -5,4 +5,5 @@ extern crate self as tollgate;
 
 pub mod clock;
 pub mod inbound;
+pub mod limit;
 pub mod telemetry;
