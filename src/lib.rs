@@ -7,4 +7,5 @@ pub mod clock;
 pub mod identity;
 pub mod inbound;
 pub mod limit;
+pub mod rules;
 pub mod telemetry;
