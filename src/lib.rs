@@ -8,4 +8,5 @@ pub mod identity;
 pub mod inbound;
 pub mod limit;
 pub mod rules;
+pub mod store;
 pub mod telemetry;

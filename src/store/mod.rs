@@ -1,0 +1,74 @@
+//! Where the state of limiters lives: one atomic call decides all charges of a request.
+//!
+//! [`Store::reserve`] turns the charges of a plan into [`Reserved`]; a receipt in it goes back through
+//! [`Store::refund`]. A store never looks at a request, and never decides what an outcome owes.
+
+mod backend;
+pub mod memory;
+pub mod snapshot;
+
+#[cfg(test)]
+mod contract;
+
+use smallvec::SmallVec;
+
+use crate::clock::Micros;
+use crate::identity::LimitKey;
+use crate::limit::{Policy, Receipt, Verdict};
+use crate::rules::Charge;
+
+pub use backend::Backend;
+pub use memory::Memory;
+
+/// What a store decided about one request, from one atomic look at its state.
+#[derive(Clone, Debug)]
+pub struct Reserved {
+    /// The store's clock when it decided.
+    pub now: Micros,
+    /// Whether every limiter that is not a dry run admitted the request. If not, nothing was charged.
+    pub admitted: bool,
+    /// A ruling for each charge, in order.
+    pub rulings: SmallVec<[Ruling; 2]>,
+}
+
+/// One limiter's part of a [`Reserved`].
+#[derive(Clone, Debug)]
+pub struct Ruling {
+    /// The key that was decided on: the charge's own, or its rule's overflow key.
+    pub key: LimitKey,
+    /// Whether the store was full, so that the overflow key answered for this caller.
+    pub overflowed: bool,
+    /// What the limiter says.
+    pub verdict: Verdict<Receipt>,
+}
+
+/// A charge to give back.
+#[derive(Clone, Debug)]
+pub struct Refund {
+    /// The key that was charged.
+    pub key: LimitKey,
+    /// The limiter, with the limit that is now in force.
+    pub policy: Policy,
+    /// The proof of the charge.
+    pub receipt: Receipt,
+}
+
+/// The store could not decide.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {}
+
+/// A store of limiter state, shared by all workers.
+pub trait Store: Send + Sync {
+    /// Decides all `charges` of one request atomically: either every limiter (dry runs aside) has room and all are
+    /// charged, or nothing changes. A dry-run limiter is charged only if the request is admitted and it has room itself.
+    ///
+    /// # Errors
+    /// The store could not decide; nothing is known to be charged.
+    fn reserve(&self, charges: &[Charge]) -> impl Future<Output = Result<Reserved, Trouble>> + Send;
+
+    /// Gives charges back. It is sent, not waited for.
+    fn refund(&self, refunds: &[Refund]);
+
+    /// The store's clock now.
+    fn now(&self) -> Micros;
+}
