@@ -10,3 +10,4 @@ pub mod limit;
 pub mod rules;
 pub mod store;
 pub mod telemetry;
+pub mod upstream;
