@@ -4,6 +4,7 @@
 extern crate self as tollgate;
 
 pub mod clock;
+pub mod decide;
 pub mod identity;
 pub mod inbound;
 pub mod limit;

@@ -1,0 +1,124 @@
+//! The decision: a plan is put to the store, and an admitted request holds a reservation until its outcome is known.
+//!
+//! [`Limiter::decide`] turns a [`Plan`] into a [`Decision`]; a [`Reservation`] waits for its turn, if it has to, and
+//! settles by an [`Outcome`](crate::rules::Outcome) into a [`Settled`]. This module never reads a request and never
+//! writes a field.
+
+mod lasting;
+mod lobby;
+mod meter;
+mod reservation;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::rules::{Denied, Plan, RuleTable};
+use crate::store::{Backend, Reserved, Store, Trouble};
+use crate::telemetry::Metrics;
+
+pub use lasting::Lasting;
+use lobby::Lobby;
+use meter::Meter;
+pub use reservation::{Leaving, Reservation, Settled, Tail};
+
+/// Asks a store, and counts what it says.
+pub struct Limiter {
+    store: Backend,
+    meters: Arc<[Meter]>,
+    lasting: Lasting,
+}
+
+/// What becomes of a request.
+pub enum Decision {
+    /// It may go on, and holds its charges until it settles.
+    Admit(Reservation),
+    /// It may not.
+    Refuse(Box<Refusal>),
+}
+
+/// A request that at least one limiter has no room for. It was charged nothing.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// What it would have been charged.
+    pub plan: Plan,
+    /// What the limiters say, in the order of the plan's charges.
+    pub reserved: Reserved,
+}
+
+impl Clone for Limiter {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            meters: Arc::clone(&self.meters),
+            lasting: self.lasting.clone(),
+        }
+    }
+}
+
+impl Limiter {
+    /// A limiter for the plans of `table`, whose rules are in force from now on.
+    pub fn new(store: Backend, table: &Arc<RuleTable>, metrics: &Metrics, lasting: Lasting) -> Self {
+        lasting.put_in_force(table);
+        let meters = table
+            .rules()
+            .map(|rule| Meter::new(&rule.name, metrics))
+            .collect();
+        Self {
+            store,
+            meters,
+            lasting,
+        }
+    }
+
+    /// Puts a plan to the store.
+    ///
+    /// # Errors
+    /// The store could not decide.
+    pub async fn decide(&self, mut plan: Plan) -> Result<Decision, Trouble> {
+        let seat = self.lasting.lobby.enter(&mut plan);
+        let reserved = self.store.reserve(&plan.charges).await?;
+        for meter in plan.spared.iter().filter_map(|rule| self.meters.get(rule.0)) {
+            meter.spared();
+        }
+        for (charge, ruling) in plan.charges.iter().zip(&reserved.rulings) {
+            if let Some(meter) = self.meters.get(charge.rule.0) {
+                meter.count(reserved.admitted, charge.dry_run, ruling);
+            }
+        }
+        if reserved.admitted {
+            let wait = seat.and_then(|seat| seat.wait(&plan, &reserved));
+            Ok(Decision::Admit(Reservation::new(
+                self.clone(),
+                plan,
+                reserved,
+                wait,
+            )))
+        } else {
+            Ok(Decision::Refuse(Box::new(Refusal { plan, reserved })))
+        }
+    }
+
+    /// Once a second: what has accumulated is logged, and a part of what has expired is forgotten.
+    pub fn tick(&self) {
+        self.report();
+        self.store.sweep();
+    }
+
+    /// Counts a request that was refused before any limiter was asked.
+    pub fn denied(&self, denied: &Denied) {
+        if let Denied::Blocked { rule, key } = denied
+            && let Some(meter) = self.meters.get(rule.0)
+        {
+            meter.blocked(*key);
+        }
+    }
+
+    /// Writes a log line for each rule that refused requests or overflowed since the last call.
+    pub fn report(&self) {
+        for meter in self.meters.iter() {
+            meter.report();
+        }
+    }
+}

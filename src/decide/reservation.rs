@@ -1,0 +1,262 @@
+//! A charge that is held until its outcome is known: it settles once, whatever happens.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use http::StatusCode;
+use smallvec::SmallVec;
+
+use super::Limiter;
+use super::lobby::Wait;
+use crate::clock::Micros;
+use crate::limit::{Policy, Receipt, Standing};
+use crate::rules::{Outcome, Plan, RefundOn};
+use crate::store::{Refund, Reserved, Ruling, Store};
+
+/// The charges of an admitted request, which may have to [wait for its turn](Self::turn). Dropped before that, it settles
+/// as one that never reached the upstream; dropped before it [settles](Self::settle), as a client that left, or in a panic
+/// as a service that failed.
+pub struct Reservation {
+    /// `None` once settled.
+    held: Option<Box<Held>>,
+    /// The wait before the request may go on.
+    wait: Option<Wait>,
+}
+
+/// A reservation of a request that is on its way to its service. Dropped before it has departed, it settles as one that
+/// never reached the upstream.
+pub struct Leaving<'a> {
+    /// `None` once settled.
+    reservation: Option<Reservation>,
+    departed: &'a AtomicBool,
+}
+
+/// A settled request: where it stands with its limiters after its own refund.
+pub struct Settled {
+    now: Micros,
+    held: Option<Box<Held>>,
+}
+
+/// What a request still holds while its response's body is under way: units in flight, and charges that a client gets
+/// back by leaving before the end. Dropped, it gives all of that back; [completed](Self::complete), only what is in
+/// flight.
+pub struct Tail {
+    /// `None` once nothing is owed any more.
+    held: Option<Box<Held>>,
+}
+
+/// Wherever it is dropped, units in flight are released.
+struct Held {
+    limiter: Limiter,
+    plan: Plan,
+    reserved: Reserved,
+}
+
+impl Reservation {
+    pub(super) fn new(limiter: Limiter, plan: Plan, reserved: Reserved, wait: Option<Wait>) -> Self {
+        Self {
+            held: Some(Box::new(Held {
+                limiter,
+                plan,
+                reserved,
+            })),
+            wait,
+        }
+    }
+
+    /// How long the request has to wait for its turn, from when the limiters decided.
+    pub fn hold(&self) -> Micros {
+        self.wait.as_ref().map_or(Micros(0), Wait::length)
+    }
+
+    /// Waits until the limiters have room for the request, where they admitted it to a queue.
+    pub async fn turn(&mut self) {
+        if let Some(wait) = &self.wait {
+            wait.over().await;
+        }
+        self.wait = None;
+    }
+
+    /// The request goes on its way; `departed` is to be set before its service may have any of it.
+    pub fn leave(self, departed: &AtomicBool) -> Leaving<'_> {
+        Leaving {
+            reservation: Some(self),
+            departed,
+        }
+    }
+
+    /// Settles at the response's head: sends the refunds that the outcome owes.
+    pub fn settle(mut self, outcome: Outcome) -> Settled {
+        let mut held = self.held.take();
+        let now = held.as_mut().map(|held| held.settle(outcome)).unwrap_or_default();
+        Settled { now, held }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let outcome = match self.wait {
+            Some(_) => Outcome::Unsent,
+            None if thread::panicking() => Outcome::Failed(StatusCode::BAD_GATEWAY),
+            None => Outcome::Abandoned,
+        };
+        if let Some(held) = &mut self.held {
+            held.refund(outcome);
+        }
+    }
+}
+
+impl Leaving<'_> {
+    /// [Settles](Reservation::settle).
+    pub fn settle(mut self, outcome: Outcome) -> Settled {
+        match self.reservation.take() {
+            Some(reservation) => reservation.settle(outcome),
+            None => Settled {
+                now: Micros(0),
+                held: None,
+            },
+        }
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if !self.departed.load(Relaxed)
+            && !thread::panicking()
+            && let Some(reservation) = self.reservation.take()
+        {
+            reservation.settle(Outcome::Unsent);
+        }
+    }
+}
+
+impl Settled {
+    /// The store's clock now.
+    pub fn now(&self) -> Micros {
+        self.now
+    }
+
+    /// The plan, and the rulings with the numbers after the request's own refund.
+    pub fn rulings(&self) -> Option<(&Plan, &[Ruling])> {
+        self.held
+            .as_ref()
+            .map(|held| (&held.plan, held.reserved.rulings.as_slice()))
+    }
+
+    /// What the end of the response's body still decides, if anything.
+    pub fn tail(self) -> Option<Tail> {
+        self.held
+            .filter(|held| held.ends_with_the_body())
+            .map(|held| Tail { held: Some(held) })
+    }
+}
+
+impl Tail {
+    /// The client has its whole response: nothing is owed, and nothing is in flight.
+    pub fn complete(mut self) {
+        self.held = None;
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.refund(Outcome::Abandoned);
+        }
+    }
+}
+
+impl Held {
+    /// Refunds what `outcome` owes, and leaves in each ruling the standing after that; one whose reset has passed is
+    /// full. Returns the store's clock.
+    fn settle(&mut self, outcome: Outcome) -> Micros {
+        let refunded = self.refund(outcome);
+        let now = self.limiter.store.now();
+        for (ruling, refunded) in self.reserved.rulings.iter_mut().zip(refunded) {
+            let verdict = &mut ruling.verdict;
+            if refunded {
+                verdict.standing = verdict.refunded;
+            }
+            if verdict.standing.full.is_some_and(|full| full <= now) {
+                verdict.standing = Standing {
+                    remaining: verdict.limit,
+                    next: None,
+                    full: Some(now),
+                };
+            }
+        }
+        now
+    }
+
+    /// Gives back every charge that `outcome` owes and that was not given back before; says which those are.
+    fn refund(&mut self, outcome: Outcome) -> SmallVec<[bool; 4]> {
+        let mut refunds: SmallVec<[Refund; 1]> = SmallVec::new();
+        let mut refunded = SmallVec::new();
+        for (charge, ruling) in self.plan.charges.iter().zip(&mut self.reserved.rulings) {
+            let rule = self.plan.table.rule(charge.rule);
+            let owed = rule.is_some_and(|rule| outcome.owes(&rule.refund));
+            let lasting = &self.limiter.lasting;
+            let overflowed = ruling.overflowed;
+            let policy = || match overflowed {
+                true => lasting.policy(&self.plan.table, &charge.shared()),
+                false => lasting.policy(&self.plan.table, charge),
+            };
+            let refund = give_back(ruling, policy, |receipt| owed && !receipt.is_held());
+            refunded.push(refund.is_some());
+            if let Some(refund) = refund {
+                refunds.push(refund);
+                if let Some(meter) = self.limiter.meters.get(charge.rule.0) {
+                    meter.refunded(outcome);
+                }
+            }
+        }
+        if !refunds.is_empty() {
+            self.limiter.store.refund(&refunds);
+        }
+        refunded
+    }
+
+    /// Whether the end of the response's body decides anything.
+    fn ends_with_the_body(&self) -> bool {
+        self.plan
+            .charges
+            .iter()
+            .zip(&self.reserved.rulings)
+            .any(|(charge, ruling)| {
+                let rule = self.plan.table.rule(charge.rule);
+                let on_abort = rule.is_some_and(|rule| rule.refund.contains(&RefundOn::ClientAbort));
+                let receipt = ruling.verdict.receipt.as_ref();
+                receipt.is_some_and(|receipt| on_abort || receipt.is_held())
+            })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let rulings = &mut self.reserved.rulings;
+        let charged = self.plan.charges.iter().zip(rulings);
+        let released: SmallVec<[Refund; 1]> = charged
+            .filter_map(|(charge, ruling)| {
+                let policy = *charge.limiter(ruling.overflowed);
+                give_back(ruling, || policy, Receipt::is_held)
+            })
+            .collect();
+        if !released.is_empty() {
+            self.limiter.store.refund(&released);
+        }
+    }
+}
+
+/// Takes the receipt out of a ruling if it is a `wanted` one: nothing can be given back twice.
+fn give_back(
+    ruling: &mut Ruling,
+    policy: impl FnOnce() -> Policy,
+    wanted: impl Fn(&Receipt) -> bool,
+) -> Option<Refund> {
+    let receipt = ruling.verdict.receipt.take_if(|receipt| wanted(receipt))?;
+    Some(Refund {
+        key: ruling.key,
+        policy: policy(),
+        receipt,
+    })
+}
