@@ -8,6 +8,7 @@ pub mod decide;
 pub mod identity;
 pub mod inbound;
 pub mod limit;
+pub mod proxy;
 pub mod rules;
 pub mod store;
 pub mod telemetry;
