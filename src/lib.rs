@@ -3,6 +3,7 @@
 #[cfg(test)]
 extern crate self as tollgate;
 
+pub mod admin;
 pub mod clock;
 pub mod decide;
 pub mod identity;
@@ -10,6 +11,7 @@ pub mod inbound;
 pub mod limit;
 pub mod proxy;
 pub mod rules;
+pub mod server;
 pub mod store;
 pub mod telemetry;
 pub mod upstream;
