@@ -5,6 +5,7 @@ extern crate self as tollgate;
 
 pub mod admin;
 pub mod clock;
+pub mod config;
 pub mod decide;
 pub mod identity;
 pub mod inbound;

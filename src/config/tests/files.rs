@@ -1,0 +1,61 @@
+//! Configs in files, and the secrets in other files.
+
+use std::fs;
+
+use crate::config::load;
+
+const CONFIG: &str = "\
+[admin]
+token = \"file:token\"
+[upstream.api]
+targets = [\"http://127.0.0.1:3000\"]
+";
+
+#[test]
+fn a_secret_in_a_file_ends_before_its_line_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    fs::write(&path, CONFIG).unwrap();
+    for (text, token) in [
+        ("s3cret\n", "s3cret"),
+        ("s3cret\r\n", "s3cret"),
+        ("s3cret", "s3cret"),
+    ] {
+        fs::write(folder.path().join("token"), text).unwrap();
+        let loaded = load(&path).unwrap();
+        assert_eq!(loaded.settings.admin.token.as_deref(), Some(token), "{text:?}");
+    }
+    fs::write(folder.path().join("token"), "\n").unwrap();
+    let report = load(&path).unwrap_err().to_string();
+    assert!(report.contains(":2:9: error: the secret is empty"), "{report}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    let report = load(&path).unwrap_err();
+    let name = path.display();
+    let said = report.to_string();
+    assert!(
+        said.starts_with(&format!("{name}: error: cannot read the config file: ")),
+        "{said}"
+    );
+    assert!(
+        report.render(false).contains(&format!("--> {name}")),
+        "{}",
+        report.render(false)
+    );
+
+    let said = load(folder.path()).unwrap_err().to_string();
+    assert!(said.contains("error: cannot read the config file: "), "{said}");
+
+    fs::write(&path, b"[log]\nlevel = \"\xff\"\n").unwrap();
+    let report = load(&path).unwrap_err();
+    let said = report.to_string();
+    assert!(
+        said.ends_with(":2:10: error: the config file is not UTF-8 from here on; help: save it as UTF-8"),
+        "{said}"
+    );
+    assert!(report.render(false).contains("level = \""));
+}
