@@ -69,15 +69,8 @@ impl Policy {
         }
     }
 
-    /// The time in which the quota renews itself: the window, for a bucket what a full debt takes to drain, rounded up
-    /// to a microsecond; `None` if time does not renew it.
-    pub fn period(&self) -> Option<Micros> {
-        let (units, limit, window) = self.rate()?;
-        let micros = (units * window).div_ceil(limit);
-        Some(Micros(u64::try_from(micros).unwrap_or(u64::MAX)))
-    }
-
-    /// [`period`](Self::period) in seconds, if it is a whole number of them.
+    /// The time in which the quota renews itself, in seconds, if it is a whole number of them: the window, for a bucket what a
+    /// full debt takes to drain; `None` also if time does not renew it.
     pub fn window_secs(&self) -> Option<u64> {
         let (units, limit, window) = self.rate()?;
         let second = limit * u128::from(Micros::SECOND.0);
@@ -117,38 +110,22 @@ mod tests {
             queue: None,
             cost: 1,
         };
-        for (secs, period, spec) in [
-            (
-                Some(60),
-                60_000_000,
-                spec(Kind::FixedWindow, 100, 60_000_000, None),
-            ),
-            (None, 1_500_000, spec(Kind::SlidingLog, 100, 1_500_000, None)),
-            (None, 1_000, spec(Kind::SlidingWindow, 100, 1_000, None)),
-            (
-                Some(60),
-                60_000_000,
-                spec(Kind::TokenBucket, 100, 60_000_000, None),
-            ),
-            (
-                Some(6),
-                6_000_000,
-                spec(Kind::TokenBucket, 100, 60_000_000, Some(10)),
-            ),
-            (None, 600_000, spec(Kind::Gcra, 100, 60_000_000, None)),
-            (None, 333_334, spec(Kind::Gcra, 3, 1_000_000, None)),
-            (Some(1), 1_000_000, spec(Kind::Gcra, 3, 1_000_000, Some(3))),
+        for (secs, spec) in [
+            (Some(60), spec(Kind::FixedWindow, 100, 60_000_000, None)),
+            (None, spec(Kind::SlidingLog, 100, 1_500_000, None)),
+            (None, spec(Kind::SlidingWindow, 100, 1_000, None)),
+            (Some(60), spec(Kind::TokenBucket, 100, 60_000_000, None)),
+            (Some(6), spec(Kind::TokenBucket, 100, 60_000_000, Some(10))),
+            (None, spec(Kind::Gcra, 100, 60_000_000, None)),
+            (None, spec(Kind::Gcra, 3, 1_000_000, None)),
+            (Some(1), spec(Kind::Gcra, 3, 1_000_000, Some(3))),
         ] {
             let policy = spec.policy().unwrap();
-            assert_eq!(
-                (policy.window_secs(), policy.period()),
-                (secs, Some(Micros(period))),
-                "{spec:?}"
-            );
+            assert_eq!(policy.window_secs(), secs, "{spec:?}");
         }
         let mut slots = spec(Kind::Concurrency, 5, 0, None);
         slots.window = None;
         let policy = slots.policy().unwrap();
-        assert_eq!((policy.window_secs(), policy.period()), (None, None));
+        assert_eq!(policy.window_secs(), None);
     }
 }
