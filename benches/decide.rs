@@ -11,7 +11,6 @@
 use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -27,8 +26,8 @@ use tollgate::clock::{Clock, Micros};
 use tollgate::identity::{KeyBuilder, LimitKey, Secret};
 use tollgate::limit::{Kind, Policy, Spec};
 use tollgate::rules::{Charge, RuleId};
+use tollgate::store::Memory;
 use tollgate::store::memory::Settings;
-use tollgate::store::{Memory, Store};
 
 /// Callers of the spread cases.
 const CALLERS: usize = 1_000_000;
@@ -147,12 +146,7 @@ fn decide(store: &Memory, charges: &mut [Charge], keys: &[LimitKey]) {
     for (charge, key) in charges.iter_mut().zip(keys) {
         charge.key = *key;
     }
-    let mut asked = std::pin::pin!(store.reserve(charges));
-    match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(reserved)) => assert!(black_box(&reserved).admitted),
-        Poll::Ready(Err(trouble)) => match trouble {},
-        Poll::Pending => unreachable!("a store in memory waits for nothing"),
-    }
+    assert!(black_box(&store.decide(charges)).admitted);
 }
 
 /// The time that this thread has run.

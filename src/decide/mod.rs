@@ -78,7 +78,7 @@ impl Limiter {
     /// The store could not decide.
     pub async fn decide(&self, mut plan: Plan) -> Result<Decision, Trouble> {
         let seat = self.lasting.lobby.enter(&mut plan);
-        let reserved = self.store.reserve(&plan.charges).await?;
+        let reserved = self.store.reserve(&plan.table, &plan.charges).await?;
         for meter in plan.spared.iter().filter_map(|rule| self.meters.get(rule.0)) {
             meter.spared();
         }

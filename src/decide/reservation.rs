@@ -10,7 +10,7 @@ use super::Limiter;
 use super::lobby::Wait;
 use crate::clock::Micros;
 use crate::limit::{Policy, Receipt, Standing};
-use crate::rules::{Outcome, Plan, RefundOn};
+use crate::rules::{Charge, Outcome, Plan, RefundOn};
 use crate::store::{Refund, Reserved, Ruling, Store};
 
 /// The charges of an admitted request, which may have to [wait for its turn](Self::turn). Dropped before that, it settles
@@ -201,7 +201,7 @@ impl Held {
                 true => lasting.policy(&self.plan.table, &charge.shared()),
                 false => lasting.policy(&self.plan.table, charge),
             };
-            let refund = give_back(ruling, policy, |receipt| owed && !receipt.is_held());
+            let refund = give_back(charge, ruling, policy, |receipt| owed && !receipt.is_held());
             refunded.push(refund.is_some());
             if let Some(refund) = refund {
                 refunds.push(refund);
@@ -211,7 +211,7 @@ impl Held {
             }
         }
         if !refunds.is_empty() {
-            self.limiter.store.refund(&refunds);
+            self.limiter.store.refund(&self.plan.table, &refunds);
         }
         refunded
     }
@@ -238,23 +238,25 @@ impl Drop for Held {
         let released: SmallVec<[Refund; 1]> = charged
             .filter_map(|(charge, ruling)| {
                 let policy = *charge.limiter(ruling.overflowed);
-                give_back(ruling, || policy, Receipt::is_held)
+                give_back(charge, ruling, || policy, Receipt::is_held)
             })
             .collect();
         if !released.is_empty() {
-            self.limiter.store.refund(&released);
+            self.limiter.store.refund(&self.plan.table, &released);
         }
     }
 }
 
 /// Takes the receipt out of a ruling if it is a `wanted` one: nothing can be given back twice.
 fn give_back(
+    charge: &Charge,
     ruling: &mut Ruling,
     policy: impl FnOnce() -> Policy,
     wanted: impl Fn(&Receipt) -> bool,
 ) -> Option<Refund> {
     let receipt = ruling.verdict.receipt.take_if(|receipt| wanted(receipt))?;
     Some(Refund {
+        rule: charge.rule,
         key: ruling.key,
         policy: policy(),
         receipt,

@@ -129,7 +129,7 @@ impl Bench {
     fn left(&self) -> Vec<u64> {
         let mut plan = self.plan();
         plan.charges.iter_mut().for_each(|charge| charge.cost = 0);
-        let Poll::Ready(Ok(reserved)) = poll(self.store.reserve(&plan.charges)) else {
+        let Poll::Ready(Ok(reserved)) = poll(self.store.reserve(&plan.table, &plan.charges)) else {
             panic!("the memory store never waits")
         };
         let rulings = reserved.rulings.iter();

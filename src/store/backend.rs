@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Memory, Refund, Reserved, Store, Trouble};
 use crate::clock::Micros;
-use crate::rules::Charge;
+use crate::rules::{Charge, RuleTable};
 
 /// The store that the config chose: one concrete type for all floors above.
 #[derive(Clone)]
@@ -25,15 +25,15 @@ impl Backend {
 }
 
 impl Store for Backend {
-    async fn reserve(&self, charges: &[Charge]) -> Result<Reserved, Trouble> {
+    async fn reserve(&self, table: &RuleTable, charges: &[Charge]) -> Result<Reserved, Trouble> {
         match self {
-            Self::Memory(store) => store.reserve(charges).await,
+            Self::Memory(store) => store.reserve(table, charges).await,
         }
     }
 
-    fn refund(&self, refunds: &[Refund]) {
+    fn refund(&self, table: &RuleTable, refunds: &[Refund]) {
         match self {
-            Self::Memory(store) => store.refund(refunds),
+            Self::Memory(store) => store.refund(table, refunds),
         }
     }
 

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::clock::Micros;
 use crate::identity::LimitKey;
 use crate::limit::{Policy, Receipt, Verdict};
-use crate::rules::Charge;
+use crate::rules::{Charge, RuleId, RuleTable};
 
 pub use backend::Backend;
 pub use memory::Memory;
@@ -45,6 +45,8 @@ pub struct Ruling {
 /// A charge to give back.
 #[derive(Clone, Debug)]
 pub struct Refund {
+    /// The rule that asked for it.
+    pub rule: RuleId,
     /// The key that was charged.
     pub key: LimitKey,
     /// The limiter, with the limit that is now in force.
@@ -59,15 +61,19 @@ pub enum Trouble {}
 
 /// A store of limiter state, shared by all workers.
 pub trait Store: Send + Sync {
-    /// Decides all `charges` of one request atomically: either every limiter (dry runs aside) has room and all are
-    /// charged, or nothing changes. A dry-run limiter is charged only if the request is admitted and it has room itself.
+    /// Decides all `charges` of one request, which a plan of `table` asks for, atomically: either every limiter (dry runs
+    /// aside) has room and all are charged, or nothing changes. A dry-run limiter is charged only if the request is admitted and it has room itself.
     ///
     /// # Errors
     /// The store could not decide; nothing is known to be charged.
-    fn reserve(&self, charges: &[Charge]) -> impl Future<Output = Result<Reserved, Trouble>> + Send;
+    fn reserve(
+        &self,
+        table: &RuleTable,
+        charges: &[Charge],
+    ) -> impl Future<Output = Result<Reserved, Trouble>> + Send;
 
-    /// Gives charges back. It is sent, not waited for.
-    fn refund(&self, refunds: &[Refund]);
+    /// Gives charges back that plans of `table` asked for. It is sent, not waited for.
+    fn refund(&self, table: &RuleTable, refunds: &[Refund]);
 
     /// The store's clock now.
     fn now(&self) -> Micros;

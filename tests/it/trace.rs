@@ -11,8 +11,8 @@ use tollgate::clock::{Clock, Micros};
 use tollgate::identity::LimitKey;
 use tollgate::limit::{Kind, Receipt, Spec, Verdict};
 use tollgate::rules::{Charge, RuleId};
+use tollgate::store::Refund;
 use tollgate::store::memory::{self, Memory};
-use tollgate::store::{Refund, Store};
 
 use crate::support::{Ask, Config, Gateway, Limits, Upstream, rule};
 
@@ -224,13 +224,13 @@ impl Replay {
         while let Some(next) = self.due.first_entry().filter(|next| next.key().0 <= now) {
             let ((at, _), (client, place, refund)) = next.remove_entry();
             self.clock.set(Micros(at));
-            self.store.refund(&[refund]);
+            self.store.give_back(&[refund]);
             self.charged.get_mut(&client).unwrap()[place].given_back = true;
         }
     }
 
     /// Puts a request to the store and to the model; returns whether it was admitted.
-    async fn ask(&mut self, number: usize, now: u64, row: Row) -> bool {
+    fn ask(&mut self, number: usize, now: u64, row: Row) -> bool {
         self.settle(now);
         self.clock.set(Micros(now));
         let spec = &self.limiter.spec;
@@ -245,7 +245,7 @@ impl Replay {
             cost: spec.cost,
             dry_run: false,
         };
-        let reserved = self.store.reserve(std::slice::from_ref(&charge)).await.unwrap();
+        let reserved = self.store.decide(std::slice::from_ref(&charge));
         let verdict = &reserved.rulings[0].verdict;
 
         let charges = self.charged.entry(row.client).or_default();
@@ -281,6 +281,7 @@ impl Replay {
                 number as u64 * 7_919 % 50_000
             };
             let refund = Refund {
+                rule: charge.rule,
                 key: charge.key,
                 policy: charge.policy,
                 receipt,
@@ -294,7 +295,6 @@ impl Replay {
 
 #[test]
 fn every_algorithm_decides_a_real_trace_by_its_definition() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let rows = trace();
     // Twenty seconds of the trace, within its bursts, and three hours of it, across them.
     let limiters = limiters(333_333, 2).into_iter().chain(limiters(180_000_011, 7));
@@ -304,7 +304,7 @@ fn every_algorithm_decides_a_real_trace_by_its_definition() {
         for (number, row) in rows.iter().enumerate() {
             // A minute of the trace is a second.
             let now = 1_431_857_103_000_000 + row.seconds * 1_000_000 / 60;
-            admitted += usize::from(runtime.block_on(replay.ask(number, now, *row)));
+            admitted += usize::from(replay.ask(number, now, *row));
             if number % 100 == 0 {
                 replay.store.sweep();
             }

@@ -7,10 +7,10 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tollgate::clock::Micros;
 use tollgate::identity::LimitKey;
 use tollgate::limit::{Kind, Receipt, Spec};
-use tollgate::rules::Charge;
+use tollgate::rules::{Charge, RuleId};
 use tollgate::store::{Refund, Store};
 
-use super::{Fixture, charge, new_key, rule};
+use super::{Fixture, charge, new_key, rule, table};
 use crate::limit::model::{Model, Slip};
 
 #[derive(Clone, Debug)]
@@ -82,6 +82,7 @@ fn agrees<F: Fixture>(fixture: &F, mut pairs: Vec<Pair>, steps: &[Step]) -> Resu
                 let Pair { key, model } = &mut pairs[limiter];
                 let now = fixture.store().now();
                 let refund = Refund {
+                    rule: RuleId(0),
                     key: *key,
                     policy: Spec {
                         cost: 1,
@@ -91,7 +92,7 @@ fn agrees<F: Fixture>(fixture: &F, mut pairs: Vec<Pair>, steps: &[Step]) -> Resu
                     .unwrap(),
                     receipt,
                 };
-                fixture.store().refund(&[refund]);
+                fixture.store().refund(table(), &[refund]);
                 fixture.settle();
                 model.refund(now, &slip);
             }

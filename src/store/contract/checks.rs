@@ -5,7 +5,7 @@ use tollgate::limit::{Kind, Spec};
 use tollgate::rules::Charge;
 use tollgate::store::Store;
 
-use super::{Fixture, charge, new_key, refunds, rule, timed};
+use super::{Fixture, charge, new_key, refunds, rule, table, timed};
 
 pub(crate) fn exactly_the_limit<F: Fixture>(fixture: &F) {
     for kind in Kind::ALL {
@@ -179,7 +179,7 @@ pub(crate) fn a_refund_of_an_unknown_key_does_nothing<F: Fixture>(fixture: &F) {
         let mut refunds = refunds(&charges, &fixture.reserve(&charges));
         let other = charge(&rule(kind, 5), new_key());
         refunds[0].key = other.key;
-        fixture.store().refund(&refunds);
+        fixture.store().refund(table(), &refunds);
         fixture.settle();
         assert_eq!(
             fixture.reserve(&[other]).rulings[0].verdict.standing.remaining,

@@ -8,12 +8,13 @@ mod agreement;
 mod checks;
 mod races;
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::clock::Micros;
-use tollgate::identity::LimitKey;
+use tollgate::identity::{LimitKey, Secret, Settings};
 use tollgate::limit::{Kind, Spec};
-use tollgate::rules::{Charge, RuleId};
+use tollgate::rules::{Charge, RuleId, RuleTable};
 use tollgate::store::{Refund, Reserved, Store};
 
 pub(crate) use agreement::the_answers_are_those_of_the_model;
@@ -44,7 +45,7 @@ pub(crate) trait Fixture: Sync {
     fn settle(&self);
 
     fn reserve(&self, charges: &[Charge]) -> Reserved {
-        self.wait(self.store().reserve(charges)).unwrap()
+        self.wait(self.store().reserve(table(), charges)).unwrap()
     }
 
     fn admits(&self, charges: &[Charge]) -> bool {
@@ -53,7 +54,7 @@ pub(crate) trait Fixture: Sync {
 
     /// Gives everything back that was charged.
     fn give_back(&self, charges: &[Charge], reserved: &Reserved) {
-        self.store().refund(&refunds(charges, reserved));
+        self.store().refund(table(), &refunds(charges, reserved));
         self.settle();
     }
 }
@@ -97,6 +98,21 @@ pub(crate) use store_contract;
 /// The algorithms whose quota time gives back.
 pub(crate) fn timed() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| kind.has_window())
+}
+
+/// A table without rules: limiters are told apart by their keys.
+pub(crate) fn table() -> &'static RuleTable {
+    static TABLE: LazyLock<RuleTable> =
+        LazyLock::new(|| RuleTable::new(Vec::new(), nobody(), Secret::from_text("contract")));
+    &TABLE
+}
+
+fn nobody() -> Settings {
+    Settings {
+        trusted_proxies: Vec::new(),
+        user: Vec::new(),
+        ipv6_prefix: 64,
+    }
 }
 
 /// A key that no other call returns.
@@ -149,6 +165,7 @@ pub(crate) fn refunds(charges: &[Charge], reserved: &Reserved) -> Vec<Refund> {
         .filter_map(|(charge, ruling)| {
             let receipt = ruling.verdict.receipt.clone()?;
             Some(Refund {
+                rule: charge.rule,
                 key: ruling.key,
                 policy: charge.policy,
                 receipt,

@@ -4,7 +4,7 @@ use tollgate::limit::Kind;
 use tollgate::rules::Charge;
 use tollgate::store::Store;
 
-use super::{Fixture, charge, new_key, refunds, rule};
+use super::{Fixture, charge, new_key, refunds, rule, table};
 
 /// Runs `work` in four threads at once and adds up what it counts.
 fn race(work: impl Fn(usize) -> usize + Sync) -> usize {
@@ -56,7 +56,7 @@ pub(crate) fn a_race_with_refunds_admits_the_limit<F: Fixture>(fixture: &F) {
             for round in 0..100 {
                 let reserved = fixture.reserve(&charges);
                 if reserved.admitted && (round + thread) % 3 == 0 {
-                    fixture.store().refund(&refunds(&charges, &reserved));
+                    fixture.store().refund(table(), &refunds(&charges, &reserved));
                 } else {
                     kept += usize::from(reserved.admitted);
                 }

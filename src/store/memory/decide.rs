@@ -34,8 +34,9 @@ struct Hold<'a> {
 }
 
 impl Memory {
+    /// Decides all charges of one request, as [`Store::reserve`](crate::store::Store::reserve) does, without a wait.
     #[inline]
-    pub(super) fn decide(&self, charges: &[Charge]) -> Reserved {
+    pub fn decide(&self, charges: &[Charge]) -> Reserved {
         let mut reserved = Reserved {
             now: self.clock.now(),
             admitted: false,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Refund, Reserved, Store, Trouble};
 use crate::clock::{Clock, Micros};
-use crate::rules::Charge;
+use crate::rules::{Charge, RuleTable};
 
 pub use records::Recalled;
 use shard::Shards;
@@ -87,6 +87,13 @@ impl Memory {
         self.sweeper.sweep(self, self.clock.now())
     }
 
+    /// Gives charges back, now.
+    pub fn give_back(&self, refunds: &[Refund]) {
+        let now = self.clock.now();
+        let gone = refunds.iter().filter(|refund| self.shards.refund(refund, now));
+        self.release(gone.count());
+    }
+
     /// Takes a place for one more key, if there is one.
     fn claim(&self) -> bool {
         let max = self.max_keys.load(Ordering::Relaxed);
@@ -105,14 +112,12 @@ impl Memory {
 }
 
 impl Store for Memory {
-    async fn reserve(&self, charges: &[Charge]) -> Result<Reserved, Trouble> {
+    async fn reserve(&self, _: &RuleTable, charges: &[Charge]) -> Result<Reserved, Trouble> {
         Ok(self.decide(charges))
     }
 
-    fn refund(&self, refunds: &[Refund]) {
-        let now = self.clock.now();
-        let gone = refunds.iter().filter(|refund| self.shards.refund(refund, now));
-        self.release(gone.count());
+    fn refund(&self, _: &RuleTable, refunds: &[Refund]) {
+        self.give_back(refunds);
     }
 
     fn now(&self) -> Micros {

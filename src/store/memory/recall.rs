@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
 
@@ -14,17 +12,9 @@ use crate::limit::{Kind, Spec};
 use crate::rules::Charge;
 use crate::store::contract::{charge, new_key, refunds, rule};
 use crate::store::snapshot::{Hashed, SnapshotError, load, save, secret};
-use crate::store::{Reserved, Store};
 
 const START: Micros = Micros::from_secs(1_728_000_000);
 const ROOM: Settings = Settings { max_keys: 1_000 };
-
-fn reserve(memory: &Memory, charges: &[Charge]) -> Reserved {
-    match pin!(memory.reserve(charges)).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(reserved) => reserved.unwrap(),
-        Poll::Pending => panic!("the memory store never waits"),
-    }
-}
 
 /// A store that goes on from what another wrote down, on the same clock.
 fn recalled(memory: &Memory, clock: &Clock, settings: Settings, by: i64) -> (Memory, Recalled) {
@@ -113,10 +103,10 @@ proptest! {
         for step in &before {
             clock.set(clock.now().plus(Micros(step.pass)));
             let charges = charges(step);
-            let reserved = reserve(&memory, &charges);
+            let reserved = memory.decide(&charges);
             let owed = refunds(&charges, &reserved);
             match step.refund {
-                true => memory.refund(&owed),
+                true => memory.give_back(&owed),
                 false => charged.extend(owed),
             }
         }
@@ -127,11 +117,11 @@ proptest! {
         for step in &after {
             clock.set(clock.now().plus(Micros(step.pass)));
             if let (true, Some(refund)) = (step.refund, charged.pop()) {
-                memory.refund(std::slice::from_ref(&refund));
-                next.refund(&[refund]);
+                memory.give_back(std::slice::from_ref(&refund));
+                next.give_back(&[refund]);
             }
             let charges = charges(step);
-            let (here, there) = (reserve(&memory, &charges), reserve(&next, &charges));
+            let (here, there) = (memory.decide(&charges), next.decide(&charges));
             prop_assert_eq!(format!("{here:?}"), format!("{there:?}"));
         }
     }
@@ -145,8 +135,8 @@ proptest! {
         for spec in specs() {
             let key = LimitKey(u128::from_le_bytes(records.iter().copied().chain([0; 17]).skip(1).take(16).collect::<Vec<_>>().try_into().unwrap()));
             let charges = [charge(&spec, key)];
-            let reserved = reserve(&memory, &charges);
-            memory.refund(&refunds(&charges, &reserved));
+            let reserved = memory.decide(&charges);
+            memory.give_back(&refunds(&charges, &reserved));
         }
     }
 }
@@ -157,14 +147,14 @@ fn the_bound_holds_and_what_has_expired_takes_no_place() {
     let memory = Memory::new(ROOM, clock.clone());
     for kind in lasting() {
         for _ in 0..10 {
-            reserve(&memory, &[charge(&rule(kind, 3), new_key())]);
+            memory.decide(&[charge(&rule(kind, 3), new_key())]);
         }
     }
     let few = Settings { max_keys: 20 };
     let (next, done) = recalled(&memory, &clock, few, 0);
     assert_eq!((done.kept, done.dropped, next.len()), (20, 30, 20));
     let late = charge(&rule(Kind::Gcra, 3), new_key());
-    assert!(reserve(&next, &[late]).rulings[0].overflowed);
+    assert!(next.decide(&[late]).rulings[0].overflowed);
     clock.set(START.plus(Micros::from_secs(200)));
     let mut records = Vec::new();
     assert_eq!(memory.write_records(&mut records).unwrap(), 0);
@@ -185,7 +175,7 @@ impl Bench {
         let clock = Clock::manual(START);
         let memory = Memory::new(ROOM, clock.clone());
         let charge = charge(&rule(kind, 2), new_key());
-        while reserve(&memory, std::slice::from_ref(&charge)).admitted {}
+        while memory.decide(std::slice::from_ref(&charge)).admitted {}
         Self {
             folder: tempfile::tempdir().unwrap(),
             clock,
@@ -208,7 +198,7 @@ impl Bench {
     fn wait_at(&self, wall: Micros) -> Micros {
         let clock = Clock::manual(wall);
         let restored = load(&self.path(), ROOM, None, clock).unwrap();
-        let reserved = reserve(&restored.memory, std::slice::from_ref(&self.charge));
+        let reserved = restored.memory.decide(std::slice::from_ref(&self.charge));
         let retry = reserved.rulings[0].verdict.retry;
         retry.map_or(Micros(0), |retry| retry.since(wall))
     }

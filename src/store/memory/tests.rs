@@ -7,8 +7,8 @@ use super::{Memory, Settings};
 use crate::clock::{Clock, Micros};
 use crate::limit::{Kind, Spec};
 use crate::rules::Charge;
+use crate::store::Reserved;
 use crate::store::contract::{Fixture, charge, new_key, refunds, rule, store_contract, timed};
-use crate::store::{Reserved, Store};
 
 struct Bench {
     memory: Memory,
@@ -117,7 +117,7 @@ fn an_overflow_charge_can_be_given_back() {
     let reserved = bench.reserve(&caller);
     assert!(reserved.admitted && reserved.rulings[0].overflowed);
     assert_eq!(reserved.rulings[0].verdict.standing.remaining, 1);
-    bench.memory.refund(&refunds(&caller, &reserved));
+    bench.memory.give_back(&refunds(&caller, &reserved));
     assert_eq!(bench.reserve(&caller).rulings[0].verdict.standing.remaining, 1);
 }
 
