@@ -1,0 +1,100 @@
+//! The names of keys in Redis.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::identity::LimitKey;
+use crate::rules::Rule;
+
+/// What the names of keys are made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    prefix: String,
+    partitions: u16,
+}
+
+/// The name of one key: `PREFIX:{PARTITION}:RULE:FINGERPRINT:HASH`. The partition alone is what a cluster hashes, so that
+/// nobody who chooses a text chooses a slot.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Name(SmallVec<[u8; 96]>);
+
+const HEX: [u8; 16] = *b"0123456789abcdef";
+
+impl Names {
+    /// Names under `prefix`, with at least one partition.
+    pub(super) fn new(prefix: &str, partitions: u16) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            partitions: partitions.max(1),
+        }
+    }
+
+    /// The part of a name that a rule's limiters have in common: its name, and a hash of its fingerprint.
+    pub(super) fn limiter(rule: &Rule) -> String {
+        let hash = blake3::hash(rule.fingerprint().as_bytes()).to_hex();
+        format!("{}:{}", rule.name, hash.get(..8).unwrap_or_default())
+    }
+
+    /// The name of a caller's key with a [limiter](Self::limiter).
+    pub(super) fn name(&self, limiter: &str, key: LimitKey) -> Name {
+        let mut name = Name(SmallVec::from_slice(self.prefix.as_bytes()));
+        name.push(b":{");
+        name.push(itoa::Buffer::new().format(self.partition(key)).as_bytes());
+        name.push(b"}:");
+        name.push(limiter.as_bytes());
+        name.push(b":");
+        for byte in key.0.to_be_bytes() {
+            name.push(&[byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]));
+        }
+        name
+    }
+
+    /// The partition that a key belongs to.
+    pub(super) fn partition(&self, LimitKey(key): LimitKey) -> u16 {
+        let high = u64::try_from(key >> 64).unwrap_or_default();
+        u16::try_from(high % u64::from(self.partitions)).unwrap_or_default()
+    }
+}
+
+impl Name {
+    fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The bytes of the name.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_whose_it_is() {
+        let names = Names::new("tollgate", 256);
+        let key = LimitKey(0x0123_4567_89ab_cdef_0000_0000_0000_00ff);
+        assert_eq!(
+            format!("{:?}", names.name("per-user:5f3a9c01", key)),
+            "tollgate:{239}:per-user:5f3a9c01:0123456789abcdef00000000000000ff"
+        );
+    }
+
+    #[test]
+    fn keys_are_spread_over_all_partitions() {
+        let names = Names::new("t", 7);
+        let mut seen = [0; 7];
+        for key in 0..7_000_u128 {
+            seen[usize::from(names.partition(LimitKey(key << 64 | 5)))] += 1;
+        }
+        assert_eq!(seen, [1_000; 7]);
+    }
+}
