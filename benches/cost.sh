@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# What one forwarded, limited request costs the gateway: user instructions and system calls. Both are differences of
-# two counts of requests, so that start and end are not in them, and both are steady where times are not.
+# What one request costs the gateway: user instructions and system calls. Both are differences of two counts of
+# requests, so that start and end are not in them, and both are steady where times are not.
 #
-# The load is h2load over 8 kept HTTP/1.1 connections, the config one token-bucket rule on `ip` that never refuses, the
-# upstream a script that keeps its connections. Instructions are counted by valgrind's callgrind, system calls by strace.
+# The load is h2load over 8 kept connections, the config one token-bucket rule on `ip`, the upstream a script that keeps
+# its connections. Instructions are counted by valgrind's callgrind, system calls by strace.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-Usage: benches/cost.sh [--profile NAME] [--max-instructions N] [--max-syscalls N] [--keep DIR]
+Usage: benches/cost.sh [--case NAME] [--profile NAME] [--max-instructions N] [--max-syscalls N] [--keep DIR]
 
+  --case NAME            forwarded (the default): over HTTP/1.1, never refused; refused: over HTTP/1.1, always refused;
+                         h2c: over HTTP/2, 16 streams a connection, never refused
   --profile NAME         the Cargo profile to build and to measure (default: release)
   --max-instructions N   exit 1 if a request takes more user instructions
   --max-syscalls N       exit 1 if a request takes more reads and writes
@@ -20,9 +22,10 @@ Environment: REQUESTS, the larger count of requests (default 4000); the smaller 
 TEXT
 }
 
-profile=release most_instructions= most_calls= keep=
+case=forwarded profile=release most_instructions= most_calls= keep=
 while [ $# -gt 0 ]; do
   case $1 in
+    --case) case=$2 ;;
     --profile) profile=$2 ;;
     --max-instructions) most_instructions=$2 ;;
     --max-syscalls) most_calls=$2 ;;
@@ -32,12 +35,19 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
+limit=1000000 window=1s status=2xx load=(--h1)
+case $case in
+  forwarded) ;;
+  refused) limit=1 window=1d status=4xx ;;
+  h2c) load=(-m 16) ;;
+  *) usage >&2; exit 2 ;;
+esac
 many=${REQUESTS:-4000}
 few=$((many / 8))
 
 # tool:package
 need=()
-for pair in valgrind:valgrind strace:strace h2load:nghttp2-client python3:python3; do
+for pair in valgrind:valgrind strace:strace h2load:nghttp2-client curl:curl python3:python3; do
   command -v "${pair%%:*}" >/dev/null || need+=("${pair#*:}")
 done
 if [ ${#need[@]} -gt 0 ]; then
@@ -128,8 +138,8 @@ upstream = "api"
 name = "per-ip"
 key = ["ip"]
 algorithm = "token-bucket"
-limit = 1000000
-window = "1s"
+limit = $limit
+window = "$window"
 TOML
 
 # run REQUESTS COMMAND...: the gateway under a tool, with so many requests.
@@ -142,9 +152,11 @@ run() {
   started+=("$pid")
   until_true 60 grep -q 'listening' "$log" || fail "the gateway did not start"
   port=$(grep -m1 'listening' "$log" | grep -o '127\.0\.0\.1:[0-9]*' | cut -d: -f2)
-  timeout 120 h2load --h1 -c 8 -n "$requests" "http://127.0.0.1:$port/items/1" >"$work/load.log" 2>&1 || fail "no load"
-  grep -q "$requests succeeded" "$work/load.log" || fail "requests failed"
-  grep -q "$requests 2xx" "$work/load.log" || fail "requests were refused"
+  # One goes ahead: a limit of 1 is used up then.
+  curl -s -o /dev/null -m 10 "http://127.0.0.1:$port/items/1" || fail "no answer"
+  timeout 120 h2load "${load[@]}" -c 8 -n "$requests" "http://127.0.0.1:$port/items/1" >"$work/load.log" 2>&1 || fail "no load"
+  grep -q "$requests done" "$work/load.log" || fail "requests got no answer"
+  grep -Eq "[ ,:]$requests $status" "$work/load.log" || fail "answers are not $status"
   # strace passes no signal on: the gateway is its child.
   kill -TERM "$(cat "/proc/$pid/task/$pid/children" | grep -o '^[0-9]*' || echo "$pid")"
   until_true 60 eval "! kill -0 $pid 2>/dev/null" || fail "the gateway did not end"
