@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::io::Watched;
 use super::phase::{Fate, Phase};
-use super::service::Counted;
+use super::service::{Boxed, Counted};
 use super::timers::{Expired, GRACE, Timers};
 use super::{Settings, Stop};
 use crate::inbound::RequestBody;
@@ -95,7 +95,8 @@ pub(super) async fn serve<M, S, B>(
     let (watched, closed) = Watched::new(socket, first, Arc::clone(&phase));
     let io = TokioIo::new(watched);
     let ended = if phase.http2 {
-        drive(http2(&settings).serve_connection(io, service), &phase, &settings).await
+        let connection = http2(&settings).serve_connection(io, Boxed(service));
+        drive(connection, &phase, &settings).await
     } else {
         let connection = http1(&settings).serve_connection(io, service).with_upgrades();
         drive(connection, &phase, &settings).await

@@ -50,6 +50,20 @@ where
     }
 }
 
+/// A service whose answers in flight are small to move. hyper moves that of an HTTP/2 stream into a task of its own, and
+/// the runtime moves it on, many times in all.
+pub(super) struct Boxed<S>(pub(super) S);
+
+impl<S: Service<R>, R> Service<R> for Boxed<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<S::Future>>;
+
+    fn call(&self, request: R) -> Self::Future {
+        Box::pin(self.0.call(request))
+    }
+}
+
 pin_project! {
     /// The answer of a service, in flight.
     #[derive(Debug)]
