@@ -11,7 +11,7 @@ local function advance(raw, policy, clock)
   if raw and #raw == 16 then
     local reset, stored = unpack_struct(STATE, raw)
     if reset < EXACT and stored < EXACT then
-      local opened = max(reset - policy.window, 0)
+      local opened = reset - policy.window
       if opened - clock > policy.window then
         opened, reset, set_back = clock, clock + policy.window, true
       end

@@ -26,34 +26,35 @@ end
 local states = fixed > 0 and redis.call('MGET', unpack(KEYS, 1, fixed)) or {}
 
 -- Judge. A view is what a key's state is by now; a bucket that was not yet charged drains at the limit in force.
-local views, used_tariffs = {}, {}
-local function look(key, tariff)
-  local view = views[key]
-  if not view or (view.limit and view.limit ~= tariff.limit and not view.changed) then
-    view = tariff.algorithm.advance(states[key], tariff, clock, KEYS[key])
-    views[key], used_tariffs[key] = view, tariff
-  end
-  return view
-end
-
+local views = {}
+local looked, by = {}, {} -- of one request: the view that each charge is on, and its tariff
 local admitted, at, length = {}, 1, #requests
 while at < length do
   local last, times = at + 4 * (256 * requests[at] + requests[at + 1]), requests[at + 2]
-  local first, count, room = at + 3, 0, true
+  local charges, count, room = 0, 0, true
+  for place = at + 3, last, 4 do
+    local key = 256 * requests[place] + requests[place + 1]
+    local tariff = tariffs[256 * requests[place + 2] + requests[place + 3]]
+    local view = views[key]
+    if not view or (view.limit and view.limit ~= tariff.limit and not view.changed) then
+      view = tariff.algorithm.advance(states[key], tariff, clock, KEYS[key])
+      views[key], view.tariff = view, tariff
+    end
+    charges = charges + 1
+    looked[charges], by[charges] = view, tariff
+  end
   while room and count < times do
-    for place = first, last, 4 do
-      local key = 256 * requests[place] + requests[place + 1]
-      local tariff = tariffs[256 * requests[place + 2] + requests[place + 3]]
+    for charge = 1, charges do
+      local tariff = by[charge]
       local asked = tariff.asked
-      if asked > 0 and not tariff.dry_run and not tariff.algorithm.admits(look(key, tariff), tariff, asked) then
+      if asked > 0 and not tariff.dry_run and not tariff.algorithm.admits(looked[charge], tariff, asked) then
         room = false
         break
       end
     end
-    for place = first, last, 4 do
-      local key = 256 * requests[place] + requests[place + 1]
-      local tariff = tariffs[256 * requests[place + 2] + requests[place + 3]]
-      local algorithm, cost, view = tariff.algorithm, tariff.cost, look(key, tariff)
+    for charge = 1, charges do
+      local view, tariff = looked[charge], by[charge]
+      local algorithm, cost = tariff.algorithm, tariff.cost
       if room and cost > 0 and (not tariff.dry_run or algorithm.admits(view, tariff, cost)) then
         algorithm.charge(view, tariff, cost)
       else
@@ -73,15 +74,15 @@ while at < length do
   at = last + 3
 end
 for key = fixed + 1, #KEYS do
-  states[key] = used_tariffs[key].algorithm.excerpt(views[key])
+  local view = views[key]
+  states[key] = view.tariff.algorithm.excerpt(view)
 end
 
 -- Write. Each algorithm writes a key's expiry where it writes its state.
 for key = 1, #KEYS do
   local view = views[key]
   if view.changed then
-    local tariff = used_tariffs[key]
-    tariff.algorithm.write(view, KEYS[key], tariff)
+    view.tariff.algorithm.write(view, KEYS[key], view.tariff)
   end
 end
 return { clock, string.char(unpack(admitted)), states }

@@ -18,14 +18,14 @@ local clock = time[1] * 1000000 + time[2]
 local states = fixed > 0 and redis.call('MGET', unpack(KEYS, 1, fixed)) or {}
 
 -- Judge.
-local views, used_tariffs, at = {}, {}, 1
+local views, at = {}, 1
 while at <= #refunds do
   local key, tariff, receipt_at = unpack_struct('>I2I2', refunds, at)
   tariff = tariffs[tariff]
   local view = views[key]
   if not view or (view.limit and view.limit ~= tariff.limit and not view.changed) then
     view = tariff.algorithm.advance(states[key], tariff, clock, KEYS[key])
-    views[key], used_tariffs[key] = view, tariff
+    views[key], view.tariff = view, tariff
   end
   at = tariff.algorithm.refund(view, tariff, refunds, receipt_at)
 end
@@ -34,8 +34,7 @@ end
 for key = 1, #KEYS do
   local view = views[key]
   if view.changed then
-    local tariff = used_tariffs[key]
-    tariff.algorithm.write(view, KEYS[key], tariff)
+    view.tariff.algorithm.write(view, KEYS[key], view.tariff)
   end
 end
 return clock

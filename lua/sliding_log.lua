@@ -4,8 +4,8 @@
 -- before `first` among them), empty I4 (entries from `first` on that have no units), used I4 (units from `first` on),
 -- expires I8 (µs, when the key expires), filled I8 (µs, instant of the newest entry with units); then the entries, sorted
 -- by time, one an instant: at I8 (µs), units I4.
--- An admission appends one entry and rewrites the head, whatever the size. What has aged out or is empty stays, until it
--- is the larger part. The key expires two windows after an entry, which is told anew when that is less than one.
+-- An admission appends one entry and rewrites the head, whatever the size; a short log is read and written in one piece.
+-- What has aged out or is empty stays, until it is the larger part. The key expires two windows after an entry, which is told anew when that is less than one.
 -- Twin: src/limit/sliding_log.rs, with the same steps in the same order.
 
 local HEAD, ENTRY = '>I4I4I4I4I8I8', '>I8I4'
@@ -13,6 +13,9 @@ local HEAD_AND_ENTRY = '>I4I4I4I4I8I8I8I4'
 
 -- A log of fewer entries is left as it is.
 local SMALL = 32
+
+-- The last byte of a log that is short: the head and 16 entries.
+local SHORT = 223
 
 -- The bytes of the entries from place `first` up to `last`.
 local function range(key, first, last)
@@ -44,15 +47,17 @@ local function advance(_, policy, clock, key)
     last = false, last_units = 0, last_filled = 0, -- the newest entry and `filled` as they are stored
     base = 0, read = 0, batch = 2, entries = false,
     needs = {}, -- numbers of units, from the oldest on, whose instants the verdicts will tell
+    whole = false, -- all bytes of a short log
     changes = false, -- new units of entries, by place
     changed = false,
   }
-  local head = redis.pcall('GETRANGE', key, 0, 43)
-  if type(head) ~= 'string' or #head < 44 then
+  local start = redis.pcall('GETRANGE', key, 0, SHORT)
+  if type(start) ~= 'string' or #start < 44 then
     return view
   end
-  local first, count, empty, used, expires, filled, at, units = unpack_struct(HEAD_AND_ENTRY, head)
-  local last = count > first and range(key, count - 1, count) or ''
+  local first, count, empty, used, expires, filled, at, units = unpack_struct(HEAD_AND_ENTRY, start)
+  local whole = #start == 32 + 12 * count
+  local last = count > first and (whole and string.sub(start, -12) or range(key, count - 1, count)) or ''
   if #last ~= 12 then
     return view
   end
@@ -77,6 +82,7 @@ local function advance(_, policy, clock, key)
     at, units = entry(view, first)
   end
   view.first, view.count, view.stored, view.empty = first, count, count, empty
+  view.whole = whole and start
   view.used, view.before, view.expires = used, used, expires
   view.last, view.last_units, view.last_filled = newest, newest_units, filled
   view.newest, view.units, view.filled = newest - view.back, newest_units, filled - view.back
@@ -181,10 +187,13 @@ end
 
 -- Of the log as it was before the call, what the verdicts need: the entries at which as many units are reached as they
 -- ask for, each with all units that came after the one before; the newest entry with units, with the rest; and the
--- newest, if it has none. Instants as they are stored. False if no entry counts.
+-- newest, if it has none. Of a short log all entries. Instants as they are stored. False if no entry counts.
 local function excerpt(view)
   if view.stored == 0 then
     return false
+  end
+  if view.whole then
+    return string.sub(view.whole, 33 + 12 * view.first)
   end
   local needs = {}
   for units in pairs(view.needs) do
@@ -263,19 +272,23 @@ local function write(view, key, policy)
     redis.call('SET', key, state, 'PXAT', lasting(view.expires))
     return
   end
-  if view.count > view.stored then
-    redis.call('APPEND', key, newest)
-  else
-    redis.call('SETRANGE', key, 20 + 12 * view.count, newest)
-  end
-  for i, units in pairs(view.changes or {}) do
-    redis.call('SETRANGE', key, 40 + 12 * i, pack_struct('>I4', units))
-  end
-  if view.newest + policy.window > view.expires then
+  local renewed = view.newest + policy.window > view.expires
+  if renewed then
     view.expires = view.newest + 2 * policy.window
+  end
+  local changed = head(view, view.first, view.count, view.empty)
+  if view.whole and not view.changes then
+    redis.call('SETRANGE', key, 0, changed .. string.sub(view.whole, 33, 20 + 12 * view.count) .. newest)
+  else
+    redis.call('SETRANGE', key, 0, changed)
+    redis.call('SETRANGE', key, 20 + 12 * view.count, newest)
+    for i, units in pairs(view.changes or {}) do
+      redis.call('SETRANGE', key, 40 + 12 * i, pack_struct('>I4', units))
+    end
+  end
+  if renewed then
     redis.call('PEXPIREAT', key, lasting(view.expires))
   end
-  redis.call('SETRANGE', key, 0, head(view, view.first, view.count, view.empty))
 end
 
 return {
