@@ -1,6 +1,8 @@
 //! The scripts on a real Redis server, beside what they are twins of.
 
 mod agreement;
+mod calls;
+mod healing;
 
 use redis::{Connection, ConnectionLike, Value};
 
