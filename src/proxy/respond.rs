@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::Full;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 use crate::clock::Micros;
 use crate::rules::Denied;
@@ -21,10 +21,22 @@ const QUOTA_EXCEEDED: (&str, &str) = (
 /// An answer of the gateway's own.
 pub(super) type Answer = Response<Full<Bytes>>;
 
+/// The body of one. A struct: as a [`serde_json::Value`] it took a fifth of a refusal's instructions.
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+    violated: Option<&'a [&'a str]>,
+}
+
 /// A problem that has no type of its own: its status says what it is.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or("Error");
-    answer(status, ("about:blank", title), detail, Map::new())
+    answer(status, ("about:blank", title), detail, None)
 }
 
 /// What a caller that cannot be told, or is blocked, is answered: 400 or 403.
@@ -45,8 +57,12 @@ pub(super) fn quota_exceeded(violated: &[&str], wait: Micros) -> Answer {
     let wait = retry_after(wait);
     let seconds = if wait == 1 { "second" } else { "seconds" };
     let detail = format!("Retry after {wait} {seconds}");
-    let extension = Map::from_iter([("violated-policies".to_owned(), json!(violated))]);
-    let mut answer = answer(StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, &detail, extension);
+    let mut answer = answer(
+        StatusCode::TOO_MANY_REQUESTS,
+        QUOTA_EXCEEDED,
+        &detail,
+        Some(violated),
+    );
     let headers = answer.headers_mut();
     headers.insert(CACHE_CONTROL, NO_STORE);
     headers.insert(RETRY_AFTER, HeaderValue::from(wait));
@@ -80,16 +96,17 @@ fn retry_after(wait: Micros) -> u64 {
     wait.secs_up().max(1)
 }
 
-fn answer(status: StatusCode, kind: (&str, &str), detail: &str, extension: Map<String, Value>) -> Answer {
-    let (uri, title) = kind;
-    let mut problem = Map::from_iter([
-        ("type".to_owned(), json!(uri)),
-        ("title".to_owned(), json!(title)),
-        ("status".to_owned(), json!(status.as_u16())),
-        ("detail".to_owned(), json!(detail)),
-    ]);
-    problem.extend(extension);
-    let text = Value::Object(problem).to_string();
+fn answer(status: StatusCode, kind: (&str, &str), detail: &str, violated: Option<&[&str]>) -> Answer {
+    let (kind, title) = kind;
+    let problem = Problem {
+        kind,
+        title,
+        status: status.as_u16(),
+        detail,
+        violated,
+    };
+    // Strings and a number: there is nothing that JSON cannot say.
+    let text = serde_json::to_vec(&problem).unwrap_or_default();
     let length = HeaderValue::from(text.len());
     let mut answer = Response::new(Full::from(text));
     *answer.status_mut() = status;
@@ -102,6 +119,7 @@ fn answer(status: StatusCode, kind: (&str, &str), detail: &str, extension: Map<S
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
+    use serde_json::{Value, json};
 
     use super::*;
 
