@@ -10,7 +10,7 @@ use super::source::Span;
 use super::words::{quoted, suggestion};
 use crate::identity::{KeyPart, Settings};
 use crate::limit::Kind;
-use crate::rules::{Missing, REFUND_WORDS, RefundOn, Rule, Scope};
+use crate::rules::{Missing, OnOutage, REFUND_WORDS, RefundOn, Rule, Scope};
 
 const MISSING: [Word<Missing>; 3] = [
     ("share", Missing::Share),
@@ -86,6 +86,7 @@ fn rule(section: &Section<'_>, name: Option<At<String>>, identity: &Settings) ->
             refund,
             overrides,
             scope,
+            on_outage: OnOutage::default(),
             dry_run,
             visible,
         },

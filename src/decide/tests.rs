@@ -13,7 +13,9 @@ use super::{Decision, Lasting, Limiter, Refusal, Reservation};
 use crate::clock::{Clock, Micros};
 use crate::identity::{LimitKey, Secret, Settings};
 use crate::limit::{Kind, Spec};
-use crate::rules::{Charge, Match, Missing, Outcome, Plan, RefundOn, Rule, RuleId, RuleTable, Scope};
+use crate::rules::{
+    Charge, Match, Missing, OnOutage, Outcome, Plan, RefundOn, Rule, RuleId, RuleTable, Scope,
+};
 use crate::store::{Backend, Memory, Store, memory};
 use crate::telemetry::Metrics;
 
@@ -46,6 +48,7 @@ fn rule(kind: Kind, limit: u64) -> Rule {
         refund: Vec::new(),
         overrides: Vec::new(),
         scope: Scope::Store,
+        on_outage: OnOutage::default(),
         dry_run: false,
         visible: true,
     }

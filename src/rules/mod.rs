@@ -14,5 +14,5 @@ pub use explain::{Denied, Exempt, Explained, Finding, Part, PartValue};
 pub use pattern::{HostError, HostPattern, PathPattern, PatternError, normal_path, spellings};
 pub use plan::{Charge, Plan, RuleId};
 pub use refund::{Outcome, REFUND_WORDS, RefundError, RefundOn};
-pub use rule::{Allowance, Match, Mismatch, Missing, Override, Rule, Scope, Wanted};
+pub use rule::{Allowance, Match, Mismatch, Missing, OnOutage, Override, Rule, Scope, Share, Wanted};
 pub use table::{RoutePattern, RuleTable};

@@ -29,6 +29,8 @@ pub struct Rule {
     pub overrides: Vec<Override>,
     /// Where the rule is decided.
     pub scope: Scope,
+    /// What decides while the store cannot.
+    pub on_outage: OnOutage,
     /// Whether a rejection is only recorded.
     pub dry_run: bool,
     /// Whether the rule shows in the header fields.
@@ -94,6 +96,21 @@ pub enum Scope {
     Gateway,
 }
 
+/// What decides on a rule's behalf while the store cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnOutage {
+    /// A bucket in this process, with a share of the limit.
+    Local(Share),
+    /// Nothing: the rule does not apply.
+    Allow,
+    /// Nothing: the request is refused with 503.
+    Deny,
+}
+
+/// A part of a limit, in millionths: more than none of it, at most all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u32);
+
 /// Numbers of their own for some callers.
 #[derive(Clone, Debug)]
 pub struct Override {
@@ -125,6 +142,33 @@ pub enum Allowance {
     Blocked,
 }
 
+impl Default for OnOutage {
+    fn default() -> Self {
+        Self::Local(Share::HALF)
+    }
+}
+
+impl Share {
+    /// A half.
+    pub const HALF: Self = Self(500_000);
+
+    /// All there is.
+    pub const ALL: Self = Self(1_000_000);
+
+    /// So many millionths, if they are more than none and not more than all.
+    pub fn millionths(millionths: u32) -> Option<Self> {
+        (1..=Self::ALL.0)
+            .contains(&millionths)
+            .then_some(Self(millionths))
+    }
+
+    /// This part of so many units, rounded down, but at least one of them.
+    pub fn of(self, units: u64) -> u64 {
+        let part = u128::from(units) * u128::from(self.0) / u128::from(Self::ALL.0);
+        u64::try_from(part).unwrap_or(u64::MAX).max(1)
+    }
+}
+
 impl Rule {
     /// Whether clients may see it: it is visible, and no dry run.
     pub fn is_shown(&self) -> bool {
@@ -151,5 +195,26 @@ impl Match {
         let asked = || requested_host(request.uri(), request.headers());
         let other = |host: &HostPattern| !asked().is_some_and(|asked| host.matches(asked));
         self.host.as_ref().is_some_and(other).then_some(Mismatch::Host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Share;
+
+    #[test]
+    fn a_share_is_at_least_one() {
+        for (millionths, units, share) in [
+            (500_000, 100, 50),
+            (500_000, 3, 1),
+            (500_000, 1, 1),
+            (1, 100, 1),
+            (1_000_000, u64::MAX, u64::MAX),
+            (333_333, (1 << 42) - 1, 1_466_013_688_399),
+        ] {
+            assert_eq!(Share::millionths(millionths).unwrap().of(units), share);
+        }
+        assert_eq!(Share::millionths(0), None);
+        assert_eq!(Share::millionths(1_000_001), None);
     }
 }

@@ -5,7 +5,7 @@
 
 mod backend;
 pub mod memory;
-mod redis;
+pub mod redis;
 pub mod snapshot;
 
 #[cfg(test)]

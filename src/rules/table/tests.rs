@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::Micros;
 use crate::identity::Peer;
 use crate::limit::{Kind, Spec};
-use crate::rules::{HostPattern, Match, PathPattern, Scope};
+use crate::rules::{HostPattern, Match, OnOutage, PathPattern, Scope};
 
 fn rule(name: &str, key: &[&str]) -> Rule {
     let spec = Spec {
@@ -31,6 +31,7 @@ fn rule(name: &str, key: &[&str]) -> Rule {
         refund: Vec::new(),
         overrides: Vec::new(),
         scope: Scope::Store,
+        on_outage: OnOutage::default(),
         dry_run: false,
         visible: true,
     }

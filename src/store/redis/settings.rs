@@ -1,0 +1,74 @@
+//! What the store in Redis is made with.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What the store in Redis is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What the names of all keys begin with.
+    pub prefix: String,
+    /// The primaries that the keys are shared out to: at least one, each once.
+    pub shards: Vec<Address>,
+    /// The user to log in as; without one, the server's default user.
+    pub username: Option<String>,
+    /// The password to log in with; without one, no login.
+    pub password: Option<Password>,
+    /// The logical database.
+    pub database: u32,
+    /// How many partitions the keys fall into, at least one.
+    pub partitions: u16,
+    /// The longest that a request waits for an answer.
+    pub deadline: Duration,
+    /// What becomes of a server that may evict limiters.
+    pub eviction: Eviction,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// A name or an IP address, an IPv6 one without brackets.
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+/// What becomes of a server whose `maxmemory-policy` is not `noeviction`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// The gateway does not start with it.
+    Refuse,
+    /// A warning.
+    Allow,
+}
+
+/// A password, which is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    /// This text.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text, to be sent.
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(…)")
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
