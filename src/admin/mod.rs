@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::clock;
 use crate::telemetry::Metrics;
@@ -38,21 +38,26 @@ pub struct Admin {
     metrics: Arc<Metrics>,
     /// Brings the gauges up to date before they are shown.
     refresh: Box<dyn Fn(&Metrics) + Send + Sync>,
+    /// What there is to say of the store.
+    store: Box<dyn Fn() -> Value + Send + Sync>,
     token: Option<blake3::Hash>,
     draining: AtomicBool,
     configured: std::sync::Mutex<Instant>,
 }
 
 impl Admin {
-    /// An admin listener's answers; `refresh` sets the gauges that are read rather than counted.
+    /// An admin listener's answers; `refresh` sets the gauges that are read rather than counted, `store` is asked what
+    /// there is to say of the store.
     pub fn new(
         settings: &Settings,
         metrics: Arc<Metrics>,
         refresh: impl Fn(&Metrics) + Send + Sync + 'static,
+        store: impl Fn() -> Value + Send + Sync + 'static,
     ) -> Self {
         Self {
             metrics,
             refresh: Box::new(refresh),
+            store: Box::new(store),
             token: settings
                 .token
                 .as_ref()
@@ -121,7 +126,7 @@ impl Admin {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let detail = json!({
             "status": if draining { "draining" } else { "ready" },
-            "store": "memory",
+            "store": (self.store)(),
             "config_age_seconds": clock::now().saturating_duration_since(configured).as_secs(),
         });
         let status = if draining {
@@ -176,7 +181,12 @@ mod tests {
             listen: None,
             token: token.map(str::to_owned),
         };
-        let admin = Admin::new(&settings, Arc::new(Metrics::new().unwrap()), |_| ());
+        let admin = Admin::new(
+            &settings,
+            Arc::new(Metrics::new().unwrap()),
+            |_| (),
+            || json!("memory"),
+        );
         let mut request = Request::builder().method(method).uri(path);
         if let Some(shown) = shown {
             request = request.header("authorization", shown);
@@ -221,7 +231,12 @@ mod tests {
             listen: None,
             token: None,
         };
-        let admin = Admin::new(&settings, Arc::new(Metrics::new().unwrap()), |_| ());
+        let admin = Admin::new(
+            &settings,
+            Arc::new(Metrics::new().unwrap()),
+            |_| (),
+            || json!("memory"),
+        );
         admin.drain();
         let request = Request::get("/readyz").body(()).unwrap();
         assert_eq!(admin.answer(&request).status(), 503);

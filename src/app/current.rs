@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
 
+use super::shared_store::{Maker, SharedStore};
 use super::{AppError, snapshot};
 use crate::config::Settings;
 use crate::decide::{self, Limiter};
 use crate::identity::Secret;
 use crate::proxy::{Generation, Limits, RouteConflict, RouteTable, ToUpstream};
 use crate::rules::RuleTable;
+use crate::store::redis::{self, Alarm};
 use crate::store::{Backend, Memory};
 use crate::telemetry::Metrics;
 use crate::upstream::{self, TargetError, Upstream};
@@ -19,6 +22,7 @@ pub(super) struct Current {
     generation: Arc<ArcSwap<Generation>>,
     kept: Mutex<Kept>,
     lasting: Lasting,
+    maker: Maker,
 }
 
 /// What every generation shares.
@@ -32,6 +36,7 @@ struct Lasting {
 struct Kept {
     settings: Settings,
     upstreams: Vec<KeptUpstream>,
+    shared: SharedStore,
 }
 
 /// An upstream with what it was made of.
@@ -46,17 +51,23 @@ pub enum Unfit {
     /// An upstream has a target that cannot be connected to.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// A server of the store is none to start with.
+    #[error(transparent)]
+    Store(#[from] redis::Unfit),
     /// A route can never be taken.
     #[error(transparent)]
     Route(#[from] RouteConflict),
 }
 
 impl Current {
-    /// Puts the first settings into force, with the state of their snapshot.
+    /// Puts the first settings into force, with the state of their snapshot. Alarms of stores come out where it says.
     ///
     /// # Errors
     /// They do not fit together, or there is no randomness to draw a secret from.
-    pub(super) fn new(settings: Settings, metrics: Arc<Metrics>) -> Result<Self, AppError> {
+    pub(super) async fn new(
+        settings: Settings,
+        metrics: Arc<Metrics>,
+    ) -> Result<(Self, mpsc::Receiver<Alarm>), AppError> {
         warn_if_unlimited(&settings);
         let (store, own_secret) = snapshot::start(&settings)?;
         let lasting = Lasting {
@@ -65,13 +76,23 @@ impl Current {
             own_secret,
             metrics,
         };
+        let (maker, alarms) = Maker::new(Arc::clone(&lasting.metrics));
+        let shared = maker.store(&settings, &SharedStore::default()).await;
+        let shared = shared.map_err(Unfit::from)?;
         let upstreams = upstreams(&settings, &[]).map_err(Unfit::from)?;
-        let generation = generation(&settings, &upstreams, &lasting)?;
-        Ok(Self {
+        let generation = generation(&settings, &upstreams, shared.backend(&lasting.store), &lasting)?;
+        let kept = Kept {
+            settings,
+            upstreams,
+            shared,
+        };
+        let current = Self {
             generation: Arc::new(ArcSwap::from_pointee(generation)),
-            kept: Mutex::new(Kept { settings, upstreams }),
+            kept: Mutex::new(kept),
             lasting,
-        })
+            maker,
+        };
+        Ok((current, alarms))
     }
 
     /// What workers serve by.
@@ -100,7 +121,9 @@ impl Current {
     ///
     /// # Errors
     /// They differ in what a running process cannot change, or do not fit together.
-    pub(super) fn change(&self, settings: Settings) -> Result<(), Unfit> {
+    pub(super) async fn change(&self, settings: Settings) -> Result<(), Unfit> {
+        let running = self.shared();
+        let shared = self.maker.store(&settings, &running).await?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if settings.server.listen != kept.settings.server.listen {
             return Err(Unfit::NeedsRestart("server.listen"));
@@ -112,14 +135,29 @@ impl Current {
             return Err(Unfit::NeedsRestart("admin"));
         }
         let upstreams = upstreams(&settings, &kept.upstreams)?;
-        let next = generation(&settings, &upstreams, &self.lasting)?;
+        let backend = shared.backend(&self.lasting.store);
+        let next = generation(&settings, &upstreams, backend, &self.lasting)?;
         warn_if_unlimited(&settings);
+        if !shared.is(&running) {
+            tracing::warn!("store changed: every rule whose counts are elsewhere starts afresh");
+            shared.watch();
+        }
         afresh(&kept.settings, &settings);
         self.lasting.store.set_max_keys(settings.store.max_keys);
         snapshot::check(&settings);
         self.generation.swap(Arc::new(next)).limits.limiter().report();
-        *kept = Kept { settings, upstreams };
+        *kept = Kept {
+            settings,
+            upstreams,
+            shared,
+        };
         Ok(())
+    }
+
+    /// The store in Redis that is in force, if one is.
+    pub(super) fn shared(&self) -> SharedStore {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.shared.clone()
     }
 
     /// Writes the snapshot, where the settings in force ask for one. Nothing may be decided any more.
@@ -176,6 +214,7 @@ fn upstreams(settings: &Settings, running: &[KeptUpstream]) -> Result<Vec<KeptUp
 fn generation(
     settings: &Settings,
     upstreams: &[KeptUpstream],
+    backend: Backend,
     lasting: &Lasting,
 ) -> Result<Generation, Unfit> {
     let secret = settings
@@ -187,12 +226,7 @@ fn generation(
         settings.identity.clone(),
         secret,
     ));
-    let limiter = Limiter::new(
-        Backend::Memory(Arc::clone(&lasting.store)),
-        &rules,
-        &lasting.metrics,
-        lasting.decided.clone(),
-    );
+    let limiter = Limiter::new(backend, &rules, &lasting.metrics, lasting.decided.clone());
     let limits = Limits::new(
         settings.identity.clone(),
         rules,

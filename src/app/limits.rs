@@ -41,7 +41,7 @@ pub fn limits(text: &str) -> Result<LimitLayer, AppError> {
     };
     let store = Backend::Memory(Arc::new(Memory::new(memory, Clock::monotonic())));
     let rules = Arc::new(RuleTable::new(settings.rules, settings.identity.clone(), secret));
-    let limiter = Limiter::new(store, &rules, &Metrics::new()?, Lasting::default());
+    let limiter = Limiter::new(store, &rules, &Arc::new(Metrics::new()?), Lasting::default());
     let limits = Limits::new(settings.identity, rules, limiter, settings.proxy.profiles);
     Ok(LimitLayer::new(Arc::new(limits)))
 }

@@ -6,8 +6,10 @@
 mod current;
 mod explain;
 mod limits;
+mod shared_store;
 mod snapshot;
 mod supervisor;
+mod webhook;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +20,7 @@ use std::time::SystemTime;
 
 use hyper::service::service_fn;
 
-use crate::config::{self, Loaded, Report, Surroundings};
+use crate::config::{self, Loaded, Report, Settings, Surroundings};
 use crate::proxy::Gateway;
 use crate::server::{self, BindError, Shared, Stop, WorkerError, WorkerListeners};
 use crate::telemetry::{LogError, Logs, Metrics};
@@ -133,15 +135,11 @@ impl Source {
 /// The gateway cannot start, or one of its workers failed.
 pub fn run(source: Source, opened: impl FnOnce(&Addresses)) -> Result<(), AppError> {
     let stamp = source.stamp();
-    let loaded = source
-        .load()
-        .map_err(|report| AppError::Config(Box::new(report)))?;
-    let logs = Logs::start(loaded.settings.log)?;
-    for finding in loaded.report.findings() {
-        tracing::warn!("{finding}");
-    }
-    let settings = loaded.settings;
+    let (settings, logs) = load(&source)?;
     let metrics = Arc::new(Metrics::new()?);
+    let starting = runtime()?;
+    let made = starting.block_on(Current::new(settings.clone(), Arc::clone(&metrics)));
+    let (current, alarms) = made?;
     let listeners = server::bind(&settings.server.listen, settings.server.workers)?;
     let operators = settings
         .admin
@@ -150,8 +148,7 @@ pub fn run(source: Source, opened: impl FnOnce(&Addresses)) -> Result<(), AppErr
         .transpose()?;
     let addresses = Addresses::of(&listeners, operators.as_deref());
     let shared = Shared::new(settings.server.clone());
-    // After the listeners are open: nobody else runs with this config.
-    let current = Arc::new(Current::new(settings, Arc::clone(&metrics))?);
+    let current = Arc::new(current);
     let stopped = Stop::default();
     let (ready, supervising) = mpsc::channel();
     let supervisor = Supervisor {
@@ -160,6 +157,7 @@ pub fn run(source: Source, opened: impl FnOnce(&Addresses)) -> Result<(), AppErr
         ready,
         logs,
         current: Arc::clone(&current),
+        alarms,
         workers: shared.clone(),
         operators: operators.into_iter().flatten().next(),
         stopped: stopped.clone(),
@@ -184,6 +182,7 @@ pub fn run(source: Source, opened: impl FnOnce(&Addresses)) -> Result<(), AppErr
     stopped.trigger();
     let watched = supervised.join();
     // Nobody decides any more, and nobody reloads.
+    starting.block_on(async { current.shared().finish().await });
     current.save();
     match watched {
         Ok(watched) => watched?,
@@ -195,4 +194,21 @@ pub fn run(source: Source, opened: impl FnOnce(&Addresses)) -> Result<(), AppErr
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The settings, and the log as they want it.
+fn load(source: &Source) -> Result<(Settings, Logs), AppError> {
+    let loaded = source
+        .load()
+        .map_err(|report| AppError::Config(Box::new(report)))?;
+    let logs = Logs::start(loaded.settings.log)?;
+    for finding in loaded.report.findings() {
+        tracing::warn!("{finding}");
+    }
+    Ok((loaded.settings, logs))
+}
+
+/// A runtime for this thread alone.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

@@ -1,18 +1,21 @@
 //! The thread beside the workers: signals, reload, the admin listener, and what happens once a second.
 
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::current::Current;
-use super::{Source, Stamp};
+use super::{Source, Stamp, webhook};
 use crate::admin::Admin;
 use crate::config::Severity;
 use crate::server::{self, Shared, Stop, WorkerListeners};
+use crate::store::redis::{Alarm, Health, ShardHealth};
 use crate::telemetry::Logs;
 
 const TICK: Duration = Duration::from_secs(1);
@@ -28,9 +31,11 @@ pub(super) struct Supervisor {
     /// The version of the source that is in force.
     pub stamp: Option<Stamp>,
     /// Told once signals are heard.
-    pub ready: mpsc::Sender<()>,
+    pub ready: std::sync::mpsc::Sender<()>,
     pub logs: Logs,
     pub current: Arc<Current>,
+    /// Where alarms of stores come out.
+    pub alarms: mpsc::Receiver<Alarm>,
     /// The workers' side: their settings, and the signal that stops them.
     pub workers: Shared,
     /// The admin listener, where there is one.
@@ -46,9 +51,7 @@ impl Supervisor {
     /// The thread cannot get a runtime or hear signals.
     pub(super) fn run(self) -> io::Result<()> {
         let stop_workers = StopOnDrop(self.workers.stop.clone());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = super::runtime()?;
         let watched = runtime.block_on(self.watch());
         drop(stop_workers);
         watched
@@ -61,6 +64,9 @@ impl Supervisor {
         let _ = self.ready.send(());
         let admin = Arc::new(self.admin());
         let operators = self.serve(&admin);
+        self.current.shared().watch();
+        let alarms = std::mem::replace(&mut self.alarms, mpsc::channel(1).1);
+        tokio::spawn(webhook::post_all(Arc::clone(&self.current), alarms));
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -70,12 +76,12 @@ impl Supervisor {
                     let stamp = self.source.stamp();
                     if stamp.is_some() && stamp != self.stamp {
                         self.stamp = stamp;
-                        self.reload(&admin);
+                        self.reload(&admin).await;
                     }
                 }
                 _ = hangup.recv() => {
                     self.stamp = self.source.stamp();
-                    self.reload(&admin);
+                    self.reload(&admin).await;
                 }
                 _ = terminate.recv() => self.drain(&admin),
                 _ = interrupt.recv() => self.drain(&admin),
@@ -89,6 +95,7 @@ impl Supervisor {
 
     fn admin(&self) -> Admin {
         let store = Arc::clone(self.current.store());
+        let current = Arc::clone(&self.current);
         Admin::new(
             &self.current.settings().admin,
             Arc::clone(self.current.metrics()),
@@ -97,6 +104,7 @@ impl Supervisor {
                     .store_keys
                     .set(i64::try_from(store.len()).unwrap_or(i64::MAX));
             },
+            move || store_detail(current.shared().health()),
         )
     }
 
@@ -138,7 +146,7 @@ impl Supervisor {
     }
 
     /// Reads the settings again, and puts them into force whole or not at all.
-    fn reload(&self, admin: &Admin) {
+    async fn reload(&self, admin: &Admin) {
         let refused = |reason: &dyn std::fmt::Display| {
             tracing::error!(%reason, "reload refused");
             self.current.metrics().reloads("refused").inc();
@@ -157,7 +165,7 @@ impl Supervisor {
             }
         };
         let (server, log) = (loaded.settings.server.clone(), loaded.settings.log);
-        if let Err(error) = self.current.change(loaded.settings) {
+        if let Err(error) = self.current.change(loaded.settings).await {
             return refused(&error);
         }
         self.workers.settings.store(Arc::new(server));
@@ -171,6 +179,16 @@ impl Supervisor {
         self.current.metrics().reloads("ok").inc();
         tracing::info!("reloaded");
     }
+}
+
+/// What `/readyz` says of the store.
+fn store_detail(health: Option<Health>) -> serde_json::Value {
+    let Some(health) = health else {
+        return json!("memory");
+    };
+    let shard = |shard: &ShardHealth| json!({ "shard": shard.shard, "trouble": shard.trouble, "failing_checks": shard.failing });
+    let shards: Vec<_> = health.shards.iter().map(shard).collect();
+    json!({ "kind": "redis", "shards_hash": health.shards_hash, "shards": shards })
 }
 
 /// Workers do not go on without a supervisor: nobody could stop them.

@@ -9,6 +9,7 @@ use super::notes::Notes;
 use super::source::Span;
 use super::value;
 use super::words::{quoted, suggestion};
+use crate::rules::Share;
 
 /// A value of the file.
 pub(super) struct Item<'a> {
@@ -145,6 +146,33 @@ impl<'a> Item<'a> {
             self.refuse(problem, suggestion(text, &known));
         }
         None
+    }
+
+    /// A part of a whole: more than 0, at most 1.
+    pub(super) fn share(&self) -> Option<Share> {
+        let written = match self.value {
+            DeValue::Float(float) => float.as_str(),
+            DeValue::Integer(integer) => integer.as_str(),
+            _ => return self.wrong_type("a number", "0.5"),
+        };
+        let millionths = written
+            .replace('_', "")
+            .parse::<f64>()
+            .map(|share| (share * 1e6).round());
+        let share = millionths.ok().filter(|share| (1.0..=1e6).contains(share));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "from 1 to a million"
+        )]
+        let share = share.and_then(|share| Share::millionths(share as u32));
+        if share.is_none() {
+            self.refuse(
+                format!("`{}` is out of range", self.key),
+                "more than 0, at most 1",
+            );
+        }
+        share
     }
 
     pub(super) fn list(&self) -> Option<Vec<Item<'a>>> {

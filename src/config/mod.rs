@@ -20,6 +20,7 @@ mod schema;
 mod secret;
 mod server;
 mod source;
+mod store;
 mod syntax;
 mod upstream;
 mod value;
@@ -61,6 +62,8 @@ pub struct Settings {
     pub proxy: proxy::Settings,
     /// `[store]`.
     pub store: Store,
+    /// Where `[alarm]` says that alarms are posted to.
+    pub webhook: Option<http::Uri>,
     /// `[identity]`, and the trusted proxies of `[server]`.
     pub identity: crate::identity::Settings,
     /// The secret of `[store] hash_key`, where one is set.
@@ -76,6 +79,10 @@ pub struct Store {
     pub max_keys: usize,
     /// The file that the memory store's state is kept in while no gateway runs.
     pub snapshot: Option<PathBuf>,
+    /// The store in Redis, where that is the one.
+    pub redis: Option<crate::store::redis::Settings>,
+    /// Whether `hash_key` is set.
+    pub has_hash_key: bool,
 }
 
 /// A config that runs.
@@ -201,11 +208,12 @@ fn read(root: &Section<'_>, purpose: Use) -> Option<Settings> {
     let log = server::log(root);
     let upstreams = upstream::upstreams(root, &server, purpose == Use::Gateway);
     let routes = upstream::routes(root, &upstreams);
-    let (store, secret) = server::store(root);
+    let (store, secret) = store::store(root);
+    let webhook = store::alarm(root);
     let identity = identity::identity(root, server.trusted_proxies);
     let profiles = server::headers(root);
     let rules = rule::rules(root, &identity);
-    root.later(&["edge", "alarm"]);
+    root.later(&["edge"]);
     root.finish();
     if root.notes.refused() {
         return None;
@@ -230,6 +238,7 @@ fn read(root: &Section<'_>, purpose: Use) -> Option<Settings> {
         log,
         upstreams,
         store,
+        webhook,
         identity,
         secret,
         rules: rules.into_iter().map(|read| read.rule).collect(),

@@ -10,7 +10,7 @@ use super::source::Span;
 use super::words::{quoted, suggestion};
 use crate::identity::{KeyPart, Settings};
 use crate::limit::Kind;
-use crate::rules::{Missing, OnOutage, REFUND_WORDS, RefundOn, Rule, Scope};
+use crate::rules::{Missing, OnOutage, REFUND_WORDS, RefundOn, Rule, Scope, Share};
 
 const MISSING: [Word<Missing>; 3] = [
     ("share", Missing::Share),
@@ -18,7 +18,12 @@ const MISSING: [Word<Missing>; 3] = [
     ("reject", Missing::Reject),
 ];
 const SCOPES: [Word<Scope>; 2] = [("store", Scope::Store), ("gateway", Scope::Gateway)];
-const LATER: [&str; 3] = ["on_outage", "outage_share", "lease"];
+const LATER: [&str; 1] = ["lease"];
+const OUTAGES: [Word<OnOutage>; 3] = [
+    ("local", OnOutage::Local(Share::HALF)),
+    ("allow", OnOutage::Allow),
+    ("deny", OnOutage::Deny),
+];
 const NAME: &str = "1 to 64 letters, digits, dots, underscores and hyphens, like \"per-user\"";
 pub(super) const NAME_MOST: usize = 64;
 
@@ -66,6 +71,7 @@ fn rule(section: &Section<'_>, name: Option<At<String>>, identity: &Settings) ->
     let overrides = overrides::read(section, &limiter, parts.as_deref());
     let refund = refund(section, &limiter);
     let scope = section.word("scope", &SCOPES, &[], Scope::Store);
+    let on_outage = on_outage(section);
     let dry_run = section.flag("dry_run", false);
     let visible = section.flag("visible", true);
     section.later(&LATER);
@@ -86,7 +92,7 @@ fn rule(section: &Section<'_>, name: Option<At<String>>, identity: &Settings) ->
             refund,
             overrides,
             scope,
-            on_outage: OnOutage::default(),
+            on_outage,
             dry_run,
             visible,
         },
@@ -95,6 +101,20 @@ fn rule(section: &Section<'_>, name: Option<At<String>>, identity: &Settings) ->
         limit: Limiter::limit_span(section),
         refund: refund_spans,
     })
+}
+
+fn on_outage(section: &Section<'_>) -> OnOutage {
+    let on_outage = section.word("on_outage", &OUTAGES, &[], OnOutage::default());
+    let Some(item) = section.item("outage_share") else {
+        return on_outage;
+    };
+    let OnOutage::Local(_) = on_outage else {
+        let span = section.key_span("outage_share").unwrap_or(item.span);
+        let problem = "`outage_share` is for `on_outage = \"local\"` alone";
+        section.notes.error(span, problem, "leave it out");
+        return on_outage;
+    };
+    item.share().map_or(on_outage, OnOutage::Local)
 }
 
 fn name(section: &Section<'_>) -> Option<At<String>> {

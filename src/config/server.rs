@@ -1,17 +1,14 @@
-//! `[server]`, `[admin]`, `[log]`, `[headers]` and `[store]`.
+//! `[server]`, `[admin]`, `[log]` and `[headers]`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::Store;
 use super::item::{At, Item, Word};
 use super::reader::Section;
 use super::secret;
 use super::words::quoted;
-use crate::identity::Secret;
 use crate::proxy::Profile;
 use crate::telemetry::{Format, Level};
 use crate::{admin, server, telemetry};
@@ -26,8 +23,6 @@ const LEVELS: [Word<Level>; 5] = [
 const FORMATS: [Word<Format>; 2] = [("text", Format::Text), ("json", Format::Json)];
 pub(super) const PROFILES: [Word<Profile>; 2] = [("github", Profile::Github), ("draft", Profile::Draft)];
 const LATER_PROFILES: [&str; 5] = ["draft-7", "draft-6", "gitlab", "discord", "twitter"];
-const STORES: [Word<()>; 1] = [("memory", ())];
-const LATER_STORES: [&str; 1] = ["redis"];
 
 /// The HTTP library reads heads into a buffer that is never smaller.
 pub(super) const HEADER_BYTES_LEAST: u64 = 8_192;
@@ -259,43 +254,4 @@ pub(super) fn headers(root: &Section<'_>) -> Vec<Profile> {
     };
     headers.finish();
     profiles
-}
-
-/// Reads `[store]`, and the secret in it.
-pub(super) fn store(root: &Section<'_>) -> (Store, Option<Secret>) {
-    let store = root.section("store");
-    store.word("kind", &STORES, &LATER_STORES, ());
-    let max_keys = store.number("max_keys", 1_000_000, 1, usize::MAX);
-    let hash_key = store.item("hash_key").and_then(|item| secret::read(&item));
-    let snapshot = store.item("snapshot").and_then(|item| snapshot(&item));
-    store.later(&[
-        "prefix",
-        "shards",
-        "cluster",
-        "sentinel",
-        "username",
-        "password",
-        "database",
-        "ca",
-        "partitions",
-        "deadline",
-        "eviction",
-    ]);
-    store.finish();
-    let secret = hash_key.map(|text| Secret::from_text(&text));
-    (Store { max_keys, snapshot }, secret)
-}
-
-/// The name of a file, from the config's folder on.
-fn snapshot(item: &Item<'_>) -> Option<PathBuf> {
-    let text = item.text()?;
-    let path = item.notes.surroundings.folder.join(text);
-    if text.is_empty() || text.ends_with('/') || path.file_name().is_none() {
-        item.refuse(
-            format!("{} is not the name of a file", quoted(text)),
-            "like \"limits.snap\"",
-        );
-        return None;
-    }
-    Some(path)
 }

@@ -6,7 +6,8 @@ use arc_swap::ArcSwapOption;
 
 use super::Lobby;
 use crate::limit::Policy;
-use crate::rules::{Charge, RuleTable};
+use crate::rules::{Charge, OnOutage, RuleTable};
+use crate::store::By;
 
 /// What outlives a change of the rules. Clones share it.
 #[derive(Clone, Default)]
@@ -33,5 +34,13 @@ impl Lasting {
             }
             _ => charge.policy,
         }
+    }
+}
+
+/// The limiter that a charge was decided by, if its rule's is `policy`.
+pub(super) fn decided_by(table: &RuleTable, charge: &Charge, by: By, policy: Policy) -> Policy {
+    match (by, table.rule(charge.rule).map(|rule| rule.on_outage)) {
+        (By::Fallback, Some(OnOutage::Local(share))) => policy.stand_in(|units| share.of(units), charge.cost),
+        _ => policy,
     }
 }

@@ -1,17 +1,18 @@
 //! What one rule did: its counters, and its log lines, at most one of a kind a second.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::IntCounter;
 
 use crate::identity::LimitKey;
 use crate::rules::Outcome;
-use crate::store::Ruling;
+use crate::store::{By, Ruling};
 use crate::telemetry::Metrics;
 
 /// The counters of one rule.
 pub(super) struct Meter {
     rule: String,
+    metrics: Arc<Metrics>,
     admitted: IntCounter,
     rejected: IntCounter,
     dry_rejected: IntCounter,
@@ -46,8 +47,9 @@ impl Tally {
 }
 
 impl Meter {
-    pub(super) fn new(rule: &str, metrics: &Metrics) -> Self {
+    pub(super) fn new(rule: &str, metrics: &Arc<Metrics>) -> Self {
         Self {
+            metrics: Arc::clone(metrics),
             rule: rule.to_owned(),
             admitted: metrics.decisions(rule, "admit"),
             rejected: metrics.decisions(rule, "reject"),
@@ -71,16 +73,25 @@ impl Meter {
             (false, false) => self.rejected.inc(),
             (_, true) => {}
         }
-        if ruling.overflowed {
+        if ruling.by == By::Fallback {
+            self.fallback(if admitted { "admit" } else { "reject" });
+        }
+        let overflowed = ruling.by == By::Overflow;
+        if overflowed {
             self.overflows.inc();
         }
-        if ruling.overflowed || (!admitted && !dry_run) {
+        if overflowed || (!admitted && !dry_run) {
             let mut unreported = self.unreported.lock().unwrap_or_else(PoisonError::into_inner);
-            unreported.overflows += u64::from(ruling.overflowed);
+            unreported.overflows += u64::from(overflowed);
             if !admitted && !dry_run {
                 unreported.rejected.add(ruling.key);
             }
         }
+    }
+
+    /// Counts what the rule's `on_outage` decided: `admit`, `reject` or `deny`.
+    pub(super) fn fallback(&self, verdict: &str) {
+        self.metrics.fallbacks(&self.rule, verdict).inc();
     }
 
     /// Counts a caller that is blocked.

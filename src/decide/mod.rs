@@ -8,20 +8,22 @@ mod lasting;
 mod lobby;
 mod meter;
 mod reservation;
+mod shared;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use crate::rules::{Denied, Plan, RuleTable};
-use crate::store::{Backend, Reserved, Store, Trouble};
+use crate::rules::{Denied, Plan, RuleId, RuleTable};
+use crate::store::{Backend, Reserved};
 use crate::telemetry::Metrics;
 
 pub use lasting::Lasting;
 use lobby::Lobby;
 use meter::Meter;
 pub use reservation::{Leaving, Reservation, Settled, Tail};
+pub use shared::Denial;
 
 /// Asks a store, and counts what it says.
 pub struct Limiter {
@@ -36,6 +38,8 @@ pub enum Decision {
     Admit(Reservation),
     /// It may not.
     Refuse(Box<Refusal>),
+    /// It may not, because the store cannot say whether it may.
+    Deny(Denial),
 }
 
 /// A request that at least one limiter has no room for. It was charged nothing.
@@ -59,7 +63,7 @@ impl Clone for Limiter {
 
 impl Limiter {
     /// A limiter for the plans of `table`, whose rules are in force from now on.
-    pub fn new(store: Backend, table: &Arc<RuleTable>, metrics: &Metrics, lasting: Lasting) -> Self {
+    pub fn new(store: Backend, table: &Arc<RuleTable>, metrics: &Arc<Metrics>, lasting: Lasting) -> Self {
         lasting.put_in_force(table);
         let meters = table
             .rules()
@@ -73,12 +77,18 @@ impl Limiter {
     }
 
     /// Puts a plan to the store.
-    ///
-    /// # Errors
-    /// The store could not decide.
-    pub async fn decide(&self, mut plan: Plan) -> Result<Decision, Trouble> {
+    pub async fn decide(&self, mut plan: Plan) -> Decision {
         let seat = self.lasting.lobby.enter(&mut plan);
-        let reserved = self.store.reserve(&plan.table, &plan.charges).await?;
+        let reserved = match &self.store {
+            Backend::Memory(memory) => memory.decide(&plan.charges),
+            // In a box: the way through memory is not to carry the size of this one.
+            Backend::Redis(redis, memory) => {
+                match Box::pin(shared::reserve(self, (redis, memory), &mut plan)).await {
+                    Ok(reserved) => reserved,
+                    Err(denial) => return Decision::Deny(denial),
+                }
+            }
+        };
         for meter in plan.spared.iter().filter_map(|rule| self.meters.get(rule.0)) {
             meter.spared();
         }
@@ -89,14 +99,16 @@ impl Limiter {
         }
         if reserved.admitted {
             let wait = seat.and_then(|seat| seat.wait(&plan, &reserved));
-            Ok(Decision::Admit(Reservation::new(
-                self.clone(),
-                plan,
-                reserved,
-                wait,
-            )))
+            Decision::Admit(Reservation::new(self.clone(), plan, reserved, wait))
         } else {
-            Ok(Decision::Refuse(Box::new(Refusal { plan, reserved })))
+            Decision::Refuse(Box::new(Refusal { plan, reserved }))
+        }
+    }
+
+    /// Counts what a rule's `on_outage` decided without a limiter.
+    fn stood_in(&self, rule: RuleId, verdict: &str) {
+        if let Some(meter) = self.meters.get(rule.0) {
+            meter.fallback(verdict);
         }
     }
 

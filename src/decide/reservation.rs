@@ -7,11 +7,12 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::Limiter;
+use super::lasting::decided_by;
 use super::lobby::Wait;
 use crate::clock::Micros;
 use crate::limit::{Policy, Receipt, Standing};
 use crate::rules::{Charge, Outcome, Plan, RefundOn};
-use crate::store::{Refund, Reserved, Ruling, Store};
+use crate::store::{By, Instants, Refund, Reserved, Ruling};
 
 /// The charges of an admitted request, which may have to [wait for its turn](Self::turn). Dropped before that, it settles
 /// as one that never reached the upstream; dropped before it [settles](Self::settle), as a client that left, or in a panic
@@ -33,7 +34,7 @@ pub struct Leaving<'a> {
 
 /// A settled request: where it stands with its limiters after its own refund.
 pub struct Settled {
-    now: Micros,
+    now: Instants,
     held: Option<Box<Held>>,
 }
 
@@ -112,7 +113,7 @@ impl Leaving<'_> {
         match self.reservation.take() {
             Some(reservation) => reservation.settle(outcome),
             None => Settled {
-                now: Micros(0),
+                now: Instants::default(),
                 held: None,
             },
         }
@@ -131,8 +132,8 @@ impl Drop for Leaving<'_> {
 }
 
 impl Settled {
-    /// The store's clock now.
-    pub fn now(&self) -> Micros {
+    /// The instant now.
+    pub fn now(&self) -> Instants {
         self.now
     }
 
@@ -168,11 +169,12 @@ impl Drop for Tail {
 
 impl Held {
     /// Refunds what `outcome` owes, and leaves in each ruling the standing after that; one whose reset has passed is
-    /// full. Returns the store's clock.
-    fn settle(&mut self, outcome: Outcome) -> Micros {
+    /// full. Returns the instant now.
+    fn settle(&mut self, outcome: Outcome) -> Instants {
         let refunded = self.refund(outcome);
         let now = self.limiter.store.now();
         for (ruling, refunded) in self.reserved.rulings.iter_mut().zip(refunded) {
+            let now = now.of(ruling.by);
             let verdict = &mut ruling.verdict;
             if refunded {
                 verdict.standing = verdict.refunded;
@@ -196,10 +198,11 @@ impl Held {
             let rule = self.plan.table.rule(charge.rule);
             let owed = rule.is_some_and(|rule| outcome.owes(&rule.refund));
             let lasting = &self.limiter.lasting;
-            let overflowed = ruling.overflowed;
-            let policy = || match overflowed {
-                true => lasting.policy(&self.plan.table, &charge.shared()),
-                false => lasting.policy(&self.plan.table, charge),
+            let (by, table) = (ruling.by, &self.plan.table);
+            let policy = || match by {
+                By::Overflow => lasting.policy(table, &charge.shared()),
+                By::Memory | By::Server(_) => lasting.policy(table, charge),
+                By::Fallback => decided_by(table, charge, by, lasting.policy(table, charge)),
             };
             let refund = give_back(charge, ruling, policy, |receipt| owed && !receipt.is_held());
             refunded.push(refund.is_some());
@@ -237,7 +240,7 @@ impl Drop for Held {
         let charged = self.plan.charges.iter().zip(rulings);
         let released: SmallVec<[Refund; 1]> = charged
             .filter_map(|(charge, ruling)| {
-                let policy = *charge.limiter(ruling.overflowed);
+                let policy = *charge.limiter(ruling.by == By::Overflow);
                 give_back(charge, ruling, || policy, Receipt::is_held)
             })
             .collect();
@@ -248,7 +251,7 @@ impl Drop for Held {
 }
 
 /// Takes the receipt out of a ruling if it is a `wanted` one: nothing can be given back twice.
-fn give_back(
+pub(super) fn give_back(
     charge: &Charge,
     ruling: &mut Ruling,
     policy: impl FnOnce() -> Policy,
@@ -260,5 +263,6 @@ fn give_back(
         key: ruling.key,
         policy: policy(),
         receipt,
+        by: ruling.by,
     })
 }

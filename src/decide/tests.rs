@@ -80,7 +80,7 @@ impl Bench {
         let limiter = Limiter::new(
             backend,
             &table,
-            &Metrics::new().unwrap(),
+            &Arc::new(Metrics::new().unwrap()),
             Lasting {
                 lobby,
                 ..Lasting::default()
@@ -115,8 +115,8 @@ impl Bench {
 
     fn decide(&self) -> Result<Reservation, Box<Refusal>> {
         match poll(self.limiter.decide(self.plan())) {
-            Poll::Ready(Ok(Decision::Admit(reservation))) => Ok(reservation),
-            Poll::Ready(Ok(Decision::Refuse(refusal))) => Err(refusal),
+            Poll::Ready(Decision::Admit(reservation)) => Ok(reservation),
+            Poll::Ready(Decision::Refuse(refusal)) => Err(refusal),
             _ => panic!("the memory store never waits"),
         }
     }
@@ -271,7 +271,7 @@ fn a_full_lobby_holds_nobody() {
         panic!("there is a seat")
     };
     let verdict = &refusal.reserved.rulings[0].verdict;
-    let wait = verdict.retry.map(|retry| retry.since(refusal.reserved.now));
+    let wait = verdict.retry.map(|retry| retry.since(refusal.reserved.now.store));
     assert_eq!(wait, Some(Micros(200_000)), "when there is room without a wait");
     // A request that has room at once needs no seat.
     bench.clock.set(bench.clock.now().plus(Micros::from_millis(200)));

@@ -58,6 +58,25 @@ impl Policy {
         }
     }
 
+    /// A bucket of a part of this limiter's quota, which stands in for it: `part` of the limit drains in a window, and
+    /// `part` of the quota may be owed at once, but at least `cost`, so that a request of it has room at times.
+    #[must_use]
+    pub fn stand_in(&self, part: impl Fn(u64) -> u64, cost: u64) -> Self {
+        let window = match self {
+            Self::FixedWindow(policy) => policy.window,
+            Self::SlidingLog(policy) => policy.window,
+            Self::SlidingWindow(policy) => policy.window,
+            Self::Bucket(policy) => policy.window,
+            Self::Concurrency(_) => return *self,
+        };
+        Self::Bucket(Bucket {
+            limit: part(self.limit()),
+            burst: part(self.quota()).max(cost),
+            window,
+            queue: None,
+        })
+    }
+
     /// Units a window, or in flight.
     pub const fn limit(&self) -> u64 {
         match self {

@@ -34,6 +34,8 @@ pub(super) struct Line<'a> {
     pub standing: Standing,
     /// If the limiter refused: when it would admit.
     pub retry: Option<Micros>,
+    /// The instant now on the clock that the limiter is told by.
+    pub now: Micros,
 }
 
 /// The limiter that single-valued fields describe: on a rejection the refusing one with the latest retry, else the one
@@ -52,16 +54,16 @@ fn tightest<'l, 'a>(lines: &'l [Line<'a>]) -> Option<&'l Line<'a>> {
     })
 }
 
-/// Writes the fields of `profiles` for `lines`, the limiters of one request in table order, at the store's instant
-/// `now`. The `X-RateLimit` fields replace what is there; the draft's lists are appended to.
-pub(super) fn write(headers: &mut HeaderMap, profiles: &[Profile], lines: &[Line<'_>], now: Micros) {
+/// Writes the fields of `profiles` for `lines`, the limiters of one request in table order. The `X-RateLimit` fields
+/// replace what is there; the draft's lists are appended to.
+pub(super) fn write(headers: &mut HeaderMap, profiles: &[Profile], lines: &[Line<'_>]) {
     let Some(tightest) = tightest(lines) else { return };
     headers.reserve(MOST);
     let mut text = BytesMut::with_capacity(TEXT);
     for profile in profiles {
         match profile {
             Profile::Github => write_github(headers, &mut text, tightest),
-            Profile::Draft => write_draft(headers, &mut text, lines, now),
+            Profile::Draft => write_draft(headers, &mut text, lines),
         }
     }
 }
@@ -86,7 +88,7 @@ fn write_github(headers: &mut HeaderMap, text: &mut BytesMut, Line { label, stan
     headers.insert(RESOURCE, label.resource.clone());
 }
 
-fn write_draft(headers: &mut HeaderMap, text: &mut BytesMut, lines: &[Line<'_>], now: Micros) {
+fn write_draft(headers: &mut HeaderMap, text: &mut BytesMut, lines: &[Line<'_>]) {
     match (headers.entry(DRAFT_POLICY), lines) {
         (Entry::Vacant(entry), [line]) => {
             entry.insert(line.label.policy.clone());
@@ -96,12 +98,15 @@ fn write_draft(headers: &mut HeaderMap, text: &mut BytesMut, lines: &[Line<'_>],
         }),
     }
     extend(headers.entry(DRAFT), text, |list| {
-        for Line { label, standing, .. } in lines {
+        for Line {
+            label, standing, now, ..
+        } in lines
+        {
             separate(list);
             list.extend_from_slice(label.member.as_bytes());
             parameter(list, b";r=", standing.remaining);
             if let Some(next) = standing.next {
-                parameter(list, b";t=", next.since(now).secs_up());
+                parameter(list, b";t=", next.since(*now).secs_up());
             }
         }
     });
@@ -220,20 +225,23 @@ mod tests {
                 label: &ip,
                 standing: standing(7, Some(11_000_001), 11_000_001),
                 retry: None,
+                now: Micros(10_000_000),
             },
             Line {
                 label: &user,
                 standing: standing(7, Some(10_000_001), 12_500_000),
                 retry: None,
+                now: Micros(10_000_000),
             },
             Line {
                 label: &odd,
                 standing: standing(9, None, 10_000_000),
                 retry: None,
+                now: Micros(10_000_000),
             },
         ];
         let mut headers = HeaderMap::new();
-        write(&mut headers, &BOTH, &lines, Micros(10_000_000));
+        write(&mut headers, &BOTH, &lines);
         assert_eq!(
             fields(&headers),
             [
@@ -257,11 +265,12 @@ mod tests {
                 label,
                 standing,
                 retry: retry.map(Micros),
+                now: Micros(0),
             }
         }
         let resource = |lines: &[Line<'_>]| {
             let mut headers = HeaderMap::new();
-            write(&mut headers, &[Profile::Github], lines, Micros(0));
+            write(&mut headers, &[Profile::Github], lines);
             headers[RESOURCE].to_str().unwrap().to_owned()
         };
         assert_eq!(
@@ -282,6 +291,7 @@ mod tests {
             label,
             standing,
             retry: None,
+            now: Micros(0),
         };
         let held = Standing {
             remaining: 2,
@@ -294,7 +304,7 @@ mod tests {
         };
         let mut headers = HeaderMap::new();
         headers.insert(RESET, HeaderValue::from_static("7"));
-        write(&mut headers, &BOTH, &lines(9), Micros(0));
+        write(&mut headers, &BOTH, &lines(9));
         assert_eq!(
             fields(&headers),
             [
@@ -308,7 +318,7 @@ mod tests {
             "nor does the upstream's reset stay"
         );
         // On a tie, the one that can say when comes first.
-        write(&mut headers, &BOTH, &lines(2), Micros(0));
+        write(&mut headers, &BOTH, &lines(2));
         assert_eq!(
             (&headers[RESOURCE], &headers[RESET]),
             (&"timed".parse().unwrap(), &"1".parse().unwrap())
@@ -322,13 +332,14 @@ mod tests {
             label: &ours,
             standing: standing(9, None, 0),
             retry: None,
+            now: Micros(0),
         }];
         let mut headers = HeaderMap::new();
         headers.append(REMAINING, HeaderValue::from_static("999"));
         headers.append(DRAFT, HeaderValue::from_static("\"theirs\";r=1"));
         headers.append(DRAFT, HeaderValue::from_static("\"more\";r=2;t=3"));
         headers.append(DRAFT_POLICY, HeaderValue::from_static("not a structured field"));
-        write(&mut headers, &BOTH, &lines, Micros(0));
+        write(&mut headers, &BOTH, &lines);
         assert_eq!(headers[REMAINING], "9");
         assert_eq!(
             headers.get_all(DRAFT).iter().collect::<Vec<_>>(),
@@ -344,10 +355,11 @@ mod tests {
             label: &ours,
             standing: standing(9, None, 0),
             retry: None,
+            now: Micros(0),
         }];
         let mut headers = HeaderMap::new();
-        write(&mut headers, &BOTH, &[], Micros(0));
-        write(&mut headers, &[], &lines, Micros(0));
+        write(&mut headers, &BOTH, &[]);
+        write(&mut headers, &[], &lines);
         assert!(headers.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use http::HeaderValue;
 use sfv::{Integer, ItemSerializer, KeyRef, RefBareItem, StringRef};
 
 use crate::limit::Policy;
-use crate::rules::{Allowance, Charge, Rule, RuleTable};
+use crate::rules::{Allowance, Charge, OnOutage, Rule, RuleTable};
 
 const QUOTA: &KeyRef = KeyRef::constant("q");
 const UNIT: &KeyRef = KeyRef::constant("qu");
@@ -16,6 +16,13 @@ pub(super) struct Labels(Vec<RuleLabels>);
 
 #[derive(Debug)]
 struct RuleLabels {
+    limiters: OneOrOverride,
+    stand_ins: OneOrOverride,
+}
+
+/// The label of a rule's own limiter, and of those of its overrides.
+#[derive(Debug)]
+struct OneOrOverride {
     own: Option<Label>,
     overrides: Vec<Option<Label>>,
 }
@@ -43,24 +50,34 @@ impl Labels {
 
     /// The label of the limiter that a charge is for; `None` if clients may not see it.
     pub(super) fn of(&self, charge: &Charge) -> Option<&Label> {
-        let labels = self.0.get(charge.rule.0)?;
-        match charge.allowance {
-            None => labels.own.as_ref(),
-            Some(place) => labels.overrides.get(place)?.as_ref(),
-        }
+        self.0.get(charge.rule.0)?.limiters.of(charge)
+    }
+
+    /// The label of the bucket that stands in for the limiter of a charge while the store cannot decide.
+    pub(super) fn of_stand_in(&self, charge: &Charge) -> Option<&Label> {
+        self.0.get(charge.rule.0)?.stand_ins.of(charge)
     }
 }
 
 impl RuleLabels {
     fn new(rule: &Rule) -> Self {
-        let shown = rule.is_shown();
-        let label = |policy: &Policy| {
-            if shown {
-                Label::new(&rule.name, policy)
-            } else {
-                None
-            }
+        let stand_in = |policy: &Policy| {
+            let OnOutage::Local(share) = rule.on_outage else {
+                return None;
+            };
+            let bucket = policy.stand_in(|units| share.of(units), rule.spec.cost);
+            Label::new(&format!("{};fallback", rule.name), &bucket)
         };
+        Self {
+            limiters: OneOrOverride::new(rule, |policy| Label::new(&rule.name, policy)),
+            stand_ins: OneOrOverride::new(rule, stand_in),
+        }
+    }
+}
+
+impl OneOrOverride {
+    fn new(rule: &Rule, label: impl Fn(&Policy) -> Option<Label>) -> Self {
+        let label = |policy: &Policy| label(policy).filter(|_| rule.is_shown());
         let overrides = rule.overrides.iter().map(|own| match &own.allowance {
             Allowance::Limit(policy) => label(policy),
             Allowance::Unlimited | Allowance::Blocked => None,
@@ -68,6 +85,13 @@ impl RuleLabels {
         Self {
             own: label(&rule.policy),
             overrides: overrides.collect(),
+        }
+    }
+
+    fn of(&self, charge: &Charge) -> Option<&Label> {
+        match charge.allowance {
+            None => self.own.as_ref(),
+            Some(place) => self.overrides.get(place)?.as_ref(),
         }
     }
 }

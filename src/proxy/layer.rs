@@ -18,11 +18,11 @@ use super::fields::{self, Line};
 use super::labels::Labels;
 use super::respond;
 use crate::clock::Micros;
-use crate::decide::{Decision, Limiter, Refusal, Settled};
+use crate::decide::{Decision, Denial, Limiter, Refusal, Settled};
 use crate::identity::{self, Caller};
 use crate::limit::Verdict;
 use crate::rules::{Outcome, Plan, RoutePattern, RuleTable};
-use crate::store::{Reserved, Ruling};
+use crate::store::{By, Instants, Reserved, Ruling};
 
 /// What the limiting stage works by.
 pub struct Limits {
@@ -160,13 +160,17 @@ where
         }
     };
     let mut reservation = match limits.limiter.decide(plan).await {
-        Ok(Decision::Admit(reservation)) => reservation,
-        Ok(Decision::Refuse(refusal)) => {
+        Decision::Admit(reservation) => reservation,
+        Decision::Refuse(refusal) => {
             let grpc = respond::is_grpc(request.headers());
             discard(request);
             return Ok(refused(limits, &refusal, grpc).map(Download::made));
         }
-        Err(trouble) => match trouble {},
+        Decision::Deny(denial) => {
+            let grpc = respond::is_grpc(request.headers());
+            discard(request);
+            return Ok(unavailable(limits, &denial, grpc).map(Download::made));
+        }
     };
     reservation.turn().await;
     let reservation = reservation.leave(departed);
@@ -194,8 +198,8 @@ fn outcome<D>(response: &Response<D>) -> Outcome {
 
 fn refused(limits: &Limits, refusal: &Refusal, grpc: bool) -> respond::Answer {
     let Reserved { now, rulings, .. } = &refusal.reserved;
-    let lines = lines(limits, &refusal.plan, rulings);
-    let wait = refusing(&refusal.plan, rulings).max().unwrap_or(*now).since(*now);
+    let lines = lines(limits, &refusal.plan, rulings, *now);
+    let wait = waits(&refusal.plan, rulings, *now).max().unwrap_or_default();
     let mut answer = if grpc {
         respond::resource_exhausted(wait)
     } else {
@@ -206,46 +210,54 @@ fn refused(limits: &Limits, refusal: &Refusal, grpc: bool) -> respond::Answer {
             .collect();
         respond::quota_exceeded(&violated, wait)
     };
-    fields::write(answer.headers_mut(), &limits.profiles, &lines, *now);
+    fields::write(answer.headers_mut(), &limits.profiles, &lines);
     answer
 }
 
-/// When the limiters that refused admit again.
-fn refusing<'a>(plan: &'a Plan, rulings: &'a [Ruling]) -> impl Iterator<Item = Micros> {
+/// The answer where the store cannot decide and a rule denies requests then.
+fn unavailable(limits: &Limits, denial: &Denial, grpc: bool) -> respond::Answer {
+    if grpc {
+        return respond::unavailable();
+    }
+    let shown = denial.rules.iter().filter_map(|rule| limits.rules.rule(*rule));
+    let violated: SmallVec<[&str; 4]> = shown
+        .filter(|rule| rule.is_shown())
+        .map(|rule| rule.name.as_str())
+        .collect();
+    respond::reduced_capacity(&violated)
+}
+
+/// How long it is until those limiters admit again that refused.
+fn waits<'a>(plan: &'a Plan, rulings: &'a [Ruling], now: Instants) -> impl Iterator<Item = Micros> + 'a {
     let enforced = plan
         .charges
         .iter()
         .zip(rulings)
         .filter(|(charge, _)| !charge.dry_run);
-    enforced.filter_map(|(_, ruling)| ruling.verdict.retry)
+    enforced.filter_map(move |(_, ruling)| Some(ruling.verdict.retry?.since(now.of(ruling.by))))
 }
 
 fn show<D>(limits: &Limits, settled: &Settled, response: &mut Response<D>) {
     if let Some((plan, rulings)) = settled.rulings() {
-        let lines = lines(limits, plan, rulings);
-        fields::write(response.headers_mut(), &limits.profiles, &lines, settled.now());
+        let lines = lines(limits, plan, rulings, settled.now());
+        fields::write(response.headers_mut(), &limits.profiles, &lines);
     }
 }
 
 /// What a client may see: the visible rules that are not dry runs.
-fn lines<'a>(limits: &'a Limits, plan: &Plan, rulings: &[Ruling]) -> SmallVec<[Line<'a>; 4]> {
-    let lines = plan.charges.iter().zip(rulings).filter_map(
-        |(
-            charge,
-            Ruling {
-                verdict, overflowed, ..
+fn lines<'a>(limits: &'a Limits, plan: &Plan, rulings: &[Ruling], now: Instants) -> SmallVec<[Line<'a>; 4]> {
+    let lines = plan.charges.iter().zip(rulings).filter_map(|(charge, ruling)| {
+        let Verdict { standing, retry, .. } = ruling.verdict;
+        Some(Line {
+            label: match ruling.by {
+                By::Memory | By::Server(_) => limits.labels.of(charge)?,
+                By::Overflow => limits.labels.of(&charge.shared())?,
+                By::Fallback => limits.labels.of_stand_in(charge)?,
             },
-        )| {
-            let Verdict { standing, retry, .. } = *verdict;
-            Some(Line {
-                label: match overflowed {
-                    true => limits.labels.of(&charge.shared())?,
-                    false => limits.labels.of(charge)?,
-                },
-                standing,
-                retry,
-            })
-        },
-    );
+            standing,
+            retry,
+            now: now.of(ruling.by),
+        })
+    });
     lines.collect()
 }

@@ -18,6 +18,16 @@ const QUOTA_EXCEEDED: (&str, &str) = (
     "Request cannot be satisfied as assigned quota has been exceeded",
 );
 
+/// The same for a request that cannot be decided now.
+const REDUCED_CAPACITY: (&str, &str) = (
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+    "Request cannot be satisfied due to temporary server capacity constraints",
+);
+
+/// How long a client waits before it asks again a gateway whose store is in trouble: as long as the gateway does at most
+/// before it tries the store again.
+const TRIED_AGAIN: u64 = 2;
+
 /// An answer of the gateway's own.
 pub(super) type Answer = Response<Full<Bytes>>;
 
@@ -69,6 +79,20 @@ pub(super) fn quota_exceeded(violated: &[&str], wait: Micros) -> Answer {
     answer
 }
 
+/// 503: the store cannot decide, and the rules that are named in `violated` deny requests then.
+pub(super) fn reduced_capacity(violated: &[&str]) -> Answer {
+    let mut answer = answer(
+        StatusCode::SERVICE_UNAVAILABLE,
+        REDUCED_CAPACITY,
+        "The limits of this request cannot be decided now",
+        Some(violated),
+    );
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    headers.insert(RETRY_AFTER, HeaderValue::from(TRIED_AGAIN));
+    answer
+}
+
 /// Whether a request is a gRPC call.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| {
@@ -80,13 +104,25 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
 /// What a gRPC client understands as a 429: status 8 in a response without a body (clients take a plain 429 for an
 /// upstream that is unavailable), and the wait in milliseconds, rounded up.
 pub(super) fn resource_exhausted(wait: Micros) -> Answer {
-    let mut answer = Answer::new(Full::default());
     let pushback = wait.0.div_ceil(1_000).clamp(1, i32::MAX.unsigned_abs().into());
+    grpc(["8", "quota exceeded"], pushback)
+}
+
+/// What a gRPC client understands as a 503: status 14.
+pub(super) fn unavailable() -> Answer {
+    grpc(
+        ["14", "the limits cannot be decided now"],
+        TRIED_AGAIN.saturating_mul(1_000),
+    )
+}
+
+fn grpc([status, message]: [&'static str; 2], pushback: u64) -> Answer {
+    let mut answer = Answer::new(Full::default());
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(CACHE_CONTROL, NO_STORE);
-    headers.insert("grpc-status", HeaderValue::from_static("8"));
-    headers.insert("grpc-message", HeaderValue::from_static("quota exceeded"));
+    headers.insert("grpc-status", HeaderValue::from_static(status));
+    headers.insert("grpc-message", HeaderValue::from_static(message));
     headers.insert("grpc-retry-pushback-ms", HeaderValue::from(pushback));
     answer
 }

@@ -34,6 +34,7 @@ struct Prepared {
     /// What each part of the key reads, in order.
     sources: Vec<Vec<Source>>,
     name: KeyBuilder,
+    label: String,
     overflow: LimitKey,
     overrides: Overrides,
 }
@@ -58,6 +59,12 @@ impl RuleTable {
     /// The rule of this table that `id` names.
     pub fn rule(&self, id: RuleId) -> Option<&Rule> {
         self.rules.get(id.0).map(|prepared| &prepared.rule)
+    }
+
+    /// What names a rule's limiters to people who read a store: its name, and a hash of its
+    /// [fingerprint](Rule::fingerprint).
+    pub fn label(&self, id: RuleId) -> &str {
+        self.rules.get(id.0).map_or("", |prepared| &prepared.label)
     }
 
     /// The rules in table order.
@@ -257,7 +264,10 @@ impl RuleTable {
 
 impl Prepared {
     fn new(rule: Rule, identity: &Settings, secret: &Secret) -> Self {
-        let name = KeyBuilder::new(&rule.name, &rule.fingerprint());
+        let fingerprint = rule.fingerprint();
+        let name = KeyBuilder::new(&rule.name, &fingerprint);
+        let hash = blake3::hash(fingerprint.as_bytes()).to_hex();
+        let label = format!("{}:{}", rule.name, hash.get(..8).unwrap_or_default());
         let sources = rule.key.iter().map(|part| identity.sources(part)).collect();
         let mut overflow = name.clone();
         overflow.nobody();
@@ -267,6 +277,7 @@ impl Prepared {
             rule,
             sources,
             name,
+            label,
             overflow,
             overrides,
         }

@@ -20,12 +20,13 @@ use crate::rules::{Charge, RuleId, RuleTable};
 
 pub use backend::Backend;
 pub use memory::Memory;
+pub use redis::Redis;
 
 /// What a store decided about one request, from one atomic look at its state.
 #[derive(Clone, Debug)]
 pub struct Reserved {
-    /// The store's clock when it decided.
-    pub now: Micros,
+    /// When it was decided.
+    pub now: Instants,
     /// Whether every limiter that is not a dry run admitted the request. If not, nothing was charged.
     pub admitted: bool,
     /// A ruling for each charge, in order.
@@ -37,10 +38,42 @@ pub struct Reserved {
 pub struct Ruling {
     /// The key that was decided on: the charge's own, or its rule's overflow key.
     pub key: LimitKey,
-    /// Whether the store was full, so that the overflow key answered for this caller.
-    pub overflowed: bool,
+    /// Who decided.
+    pub by: By,
     /// What the limiter says.
     pub verdict: Verdict<Receipt>,
+}
+
+/// One instant on the clocks that rulings are told by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Instants {
+    /// The store's clock.
+    pub store: Micros,
+    /// The clock of this process's memory: the same, where that is the store.
+    pub here: Micros,
+}
+
+/// Who made a ruling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The memory of this process, on the caller's own key.
+    Memory,
+    /// The memory of this process, which was full: the overflow key answered for this caller.
+    Overflow,
+    /// The memory of this process, on behalf of a store that could not.
+    Fallback,
+    /// A server, in this life of its own.
+    Server(u32),
+}
+
+impl Instants {
+    /// The instant on the clock of who made a ruling.
+    pub fn of(&self, by: By) -> Micros {
+        match by {
+            By::Server(_) => self.store,
+            By::Memory | By::Overflow | By::Fallback => self.here,
+        }
+    }
 }
 
 /// A charge to give back.
@@ -54,11 +87,20 @@ pub struct Refund {
     pub policy: Policy,
     /// The proof of the charge.
     pub receipt: Receipt,
+    /// Who charged it.
+    pub by: By,
 }
 
-/// The store could not decide.
-#[derive(Debug, thiserror::Error)]
-pub enum Trouble {}
+/// The store could not decide, or not all.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    /// The store's clock, as far as it is known.
+    pub now: Micros,
+    /// Whether the limiters that were decided, dry runs aside, admitted the request. If not, nothing was charged.
+    pub admitted: bool,
+    /// A ruling for each charge that was decided, in order.
+    pub rulings: SmallVec<[Option<Ruling>; 2]>,
+}
 
 /// A store of limiter state, shared by all workers.
 pub trait Store: Send + Sync {
@@ -66,7 +108,7 @@ pub trait Store: Send + Sync {
     /// aside) has room and all are charged, or nothing changes. A dry-run limiter is charged only if the request is admitted and it has room itself.
     ///
     /// # Errors
-    /// The store could not decide; nothing is known to be charged.
+    /// The store could not decide, or not all.
     fn reserve(
         &self,
         table: &RuleTable,

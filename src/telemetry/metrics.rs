@@ -1,9 +1,8 @@
 //! The metrics, by the names that `/metrics` shows.
 
-use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
-};
+use super::registrar::Registrar;
+use super::store::{ShardMeter, StoreMetrics};
+use prometheus::{Encoder, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
 /// Upper bounds of the latency histograms, in seconds.
 const LATENCIES: [f64; 14] = [
@@ -18,6 +17,8 @@ pub struct Metrics {
     refunds: IntCounterVec,
     overflows: IntCounterVec,
     reloads: IntCounterVec,
+    fallbacks: IntCounterVec,
+    store: StoreMetrics,
     /// From a request's head to the end of its response's body, in seconds.
     pub request_seconds: Histogram,
     /// From a request's departure to its upstream response's head, in seconds.
@@ -35,62 +36,55 @@ impl Metrics {
     /// Two metrics have one name.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let counters = |name: &str, help: &str, labels: &[&str]| {
-            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok::<_, prometheus::Error>(counters)
-        };
-        let seconds = |name: &str, help: &str| {
-            let opts = HistogramOpts::new(name, help).buckets(LATENCIES.to_vec());
-            let histogram = Histogram::with_opts(opts)?;
-            registry.register(Box::new(histogram.clone()))?;
-            Ok::<_, prometheus::Error>(histogram)
-        };
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, prometheus::Error>(gauge)
-        };
-        let build = IntGaugeVec::new(
-            Opts::new("tollgate_build_info", "Always 1; the labels say what runs"),
+        let registrar = Registrar(&registry);
+        let build = registrar.gauges(
+            "tollgate_build_info",
+            "Always 1; the labels say what runs",
             &["version"],
         )?;
-        registry.register(Box::new(build.clone()))?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Ok(Self {
-            decisions: counters(
+            decisions: registrar.counters(
                 "tollgate_decisions_total",
                 "Decisions that took effect: each rule that admitted a request that was let through, each rule that refused one",
                 &["rule", "verdict"],
             )?,
-            refunds: counters(
+            refunds: registrar.counters(
                 "tollgate_refunds_total",
                 "Charges given back, by what they were given back for",
                 &["rule", "outcome"],
             )?,
-            overflows: counters(
+            overflows: registrar.counters(
                 "tollgate_store_overflow_total",
                 "Decisions on the bucket that new callers of a rule share while the memory store is full",
                 &["rule"],
             )?,
-            reloads: counters(
+            reloads: registrar.counters(
                 "tollgate_config_reloads_total",
                 "Reloads of the config",
                 &["result"],
             )?,
-            request_seconds: seconds(
+            request_seconds: registrar.histogram(
                 "tollgate_request_seconds",
                 "From a request's head to the end of its response's body",
+                &LATENCIES,
             )?,
-            upstream_seconds: seconds(
+            upstream_seconds: registrar.histogram(
                 "tollgate_upstream_seconds",
                 "From a request's departure to the head of the upstream's response",
+                &LATENCIES,
             )?,
-            in_flight: gauge(
+            in_flight: registrar.gauge(
                 "tollgate_requests_in_flight",
                 "Requests whose response has not ended",
             )?,
-            store_keys: gauge("tollgate_store_keys", "Keys in the memory store")?,
+            store_keys: registrar.gauge("tollgate_store_keys", "Keys in the memory store")?,
+            fallbacks: registrar.counters(
+                "tollgate_fallback_decisions_total",
+                "Decisions that on_outage made while the store could not",
+                &["rule", "verdict"],
+            )?,
+            store: StoreMetrics::new(&registrar)?,
             registry,
         })
     }
@@ -108,6 +102,16 @@ impl Metrics {
     /// The counter of a rule's decisions on its overflow bucket.
     pub fn overflows(&self, rule: &str) -> IntCounter {
         self.overflows.with_label_values(&[rule])
+    }
+
+    /// The counter of what a rule's `on_outage` decided with one verdict: `admit`, `reject` or `deny`.
+    pub fn fallbacks(&self, rule: &str, verdict: &str) -> IntCounter {
+        self.fallbacks.with_label_values(&[rule, verdict])
+    }
+
+    /// The metrics of one server of a shared store.
+    pub fn shard(&self, shard: &str) -> ShardMeter {
+        self.store.shard(shard)
     }
 
     /// The counter of reloads with one result: `ok` or `refused`.

@@ -2,9 +2,12 @@
 
 mod logs;
 mod metrics;
+mod registrar;
+mod store;
 
 pub use logs::{LogError, Logs};
 pub use metrics::Metrics;
+pub use store::ShardMeter;
 
 /// `[log]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -162,18 +162,18 @@ fn what_does_not_exist_yet_is_said_to() {
     for (from, to, at) in [
         (
             "[identity]",
-            "[store]\nkind = \"redis\"\nshards = [\"redis://127.0.0.1\"]\n[identity]",
-            "redis",
+            "[store]\nkind = \"redis\"\ncluster = [\"redis://127.0.0.1\"]\n[identity]",
+            "cluster",
+        ),
+        (
+            "[identity]",
+            "[store]\nkind = \"redis\"\nshards = [\"rediss://127.0.0.1\"]\n[identity]",
+            "rediss",
         ),
         (
             "limit = 100",
             "limit = 100\nlease = { size = 20, hold = \"1s\" }",
             "lease",
-        ),
-        (
-            "[identity]",
-            "[alarm]\nwebhook = \"https://alarm.example\"\n[identity]",
-            "[alarm]",
         ),
         (
             "[identity]",

@@ -11,8 +11,8 @@ use tollgate::clock::{Clock, Micros};
 use tollgate::identity::LimitKey;
 use tollgate::limit::{Kind, Receipt, Spec, Verdict};
 use tollgate::rules::{Charge, RuleId};
-use tollgate::store::Refund;
 use tollgate::store::memory::{self, Memory};
+use tollgate::store::{By, Refund};
 
 use crate::support::{Ask, Config, Gateway, Limits, Upstream, rule};
 
@@ -285,6 +285,7 @@ impl Replay {
                 key: charge.key,
                 policy: charge.policy,
                 receipt,
+                by: By::Memory,
             };
             self.due
                 .insert((now + takes, number), (row.client, charges.len() - 1, refund));

@@ -3,7 +3,7 @@
 const EXAMPLE: &str = include_str!("../../../gateway.toml");
 
 /// Keys of tables that the example writes in one line, and keys that need no comment there.
-const MORE: [(&str, &str, &str); 27] = [
+const MORE: [(&str, &str, &str); 30] = [
     ("", "server", "Where the gateway listens, and its limits"),
     ("", "admin", "The listener for operators"),
     ("", "log", "What is logged, and how"),
@@ -30,7 +30,10 @@ const MORE: [(&str, &str, &str); 27] = [
         "from the request sent to the response head; by default as in [server.timeouts]",
     ),
     ("route", "upstream", "the name of an upstream"),
-    ("store", "kind", "where state is: in this process"),
+    ("", "alarm", "Who hears when a store fails"),
+    ("store", "username", "who logs in, where servers ask for it"),
+    ("store", "password", "what with"),
+    ("store", "database", "the number of a logical database"),
     (
         "rule",
         "name",

@@ -6,6 +6,7 @@ use super::super::limiter;
 use super::super::overrides::{BLOCKED, UNLIMITED};
 use super::super::rule::NAME_MOST;
 use super::super::server::{HEADER_BYTES_LEAST, PROFILES};
+use super::super::store::PREFIX_MOST;
 use super::super::upstream::EVERYTHING;
 use super::super::value::duration_pattern;
 use super::size;
@@ -21,6 +22,7 @@ const NETWORK: &str = "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$";
 const METHOD: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 const HOST: &str = r"^(\*\.)?(\[.+\]|[0-9A-Za-z._-]+)$";
 const TARGET: &str = "^(http|h2c)://[^/@?#]+$";
+const SERVER: &str = r"^(redis://)?[^/@?#\s]+/?$";
 const PATH: &str = "^/[^?#]*$";
 const FILE: &str = "[^/]$";
 
@@ -47,8 +49,10 @@ pub(super) fn own(table: &str, key: &str, inline: impl Fn(&str) -> Value) -> Val
             let listen = text(&format!("^$|{LISTEN}"));
             defaulting(listen, json!("127.0.0.1:9901"))
         }
-        ("admin", "token") | ("store", "hash_key") => json!({ "type": "string", "minLength": 1 }),
-        ("store", "snapshot") => text(FILE),
+        ("admin", "token") | ("store", "hash_key" | "username" | "password") | ("alarm", "webhook") => {
+            json!({ "type": "string", "minLength": 1 })
+        }
+        ("store", key) => of_store(key),
         ("upstream.*", "targets") => {
             let mut targets = list(text(TARGET));
             targets["minItems"] = json!(1);
@@ -75,6 +79,9 @@ pub(super) fn own(table: &str, key: &str, inline: impl Fn(&str) -> Value) -> Val
             defaulting(algorithm, json!(limiter::DEFAULT.name()))
         }
         (RULE, "limit") | (RULE | "override", "burst") => number(1, RANGE - 1),
+        (RULE, "outage_share") => {
+            json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.5 })
+        }
         (RULE, "blend") => json!({ "type": "boolean", "default": true }),
         (RULE, "window" | "queue") => text(&duration_pattern(false)),
         (RULE, "precision") => defaulting(number(1, PRECISION_MAX), json!(1)),
@@ -87,6 +94,27 @@ pub(super) fn own(table: &str, key: &str, inline: impl Fn(&str) -> Value) -> Val
         }
         ("override", "key") => json!({ "anyOf": [{ "type": "string" }, list(json!({ "type": "string" }))] }),
         ("override", "limit") => json!({ "anyOf": [number(1, RANGE - 1), { "enum": [UNLIMITED, BLOCKED] }] }),
+        _ => Value::Bool(true),
+    }
+}
+
+/// The value of a key of `[store]`.
+fn of_store(key: &str) -> Value {
+    match key {
+        "snapshot" => text(FILE),
+        "prefix" => {
+            let prefix = text(&format!("^[!-z|~]{{1,{PREFIX_MOST}}}$"));
+            defaulting(prefix, json!("tollgate"))
+        }
+        "shards" => {
+            let mut shards = list(text(SERVER));
+            shards["minItems"] = json!(1);
+            shards
+        }
+        "database" => defaulting(number(0, u32::MAX.into()), json!(0)),
+        "partitions" => defaulting(number(1, u16::MAX.into()), json!(256)),
+        "deadline" => defaulting(text(&duration_pattern(false)), json!("50ms")),
+        "eviction" => defaulting(json!({ "enum": ["refuse", "allow"] }), json!("refuse")),
         _ => Value::Bool(true),
     }
 }

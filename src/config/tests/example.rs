@@ -5,7 +5,19 @@ use super::parse_text;
 pub(super) const EXAMPLE: &str = include_str!("../../../gateway.toml");
 pub(super) const LATER: &str = "not supported yet";
 /// Keys that are shown with an example, since they have no default, or one that depends on the machine.
-const EXAMPLES: [&str; 6] = ["#workers", "#token", "#host", "#hash_key", "#snapshot", "#queue"];
+const EXAMPLES: [&str; 9] = [
+    "#workers",
+    "#token",
+    "#host",
+    "#hash_key",
+    "#snapshot",
+    "#queue",
+    "#username",
+    "#password",
+    "#webhook",
+];
+/// Keys that only this kind of store uses.
+const FOR_REDIS: &str = "for kind = \"redis\"";
 
 #[test]
 fn it_is_accepted_without_a_word() {
@@ -39,18 +51,23 @@ pub(super) fn commented_out() -> Vec<(String, String)> {
 
 #[test]
 fn what_is_commented_out_is_the_default_or_does_not_exist_yet() {
-    let plain = format!("{:?}", parse_text(EXAMPLE).unwrap().settings);
+    let shown = |text: &str| format!("{:?}", parse_text(text).unwrap().settings);
+    let (memory, redis) = (shown(EXAMPLE), shown(&example_on_redis()));
     let cases = commented_out();
     assert!(cases.len() > 40, "{}", cases.len());
     for (paragraph, uncommented) in cases {
         let text = EXAMPLE.replacen(&paragraph, &uncommented, 1);
         let line = differing(EXAMPLE, &text);
+        let (text, plain) = match line.contains(FOR_REDIS) {
+            true => (example_on_redis().replacen(line, &line[1..], 1), &redis),
+            false => (text, &memory),
+        };
         match parse_text(&text) {
             Ok(loaded) => {
                 assert!(!line.contains(LATER), "{line}");
                 assert_eq!(loaded.report.to_string(), "", "{line}");
                 if !EXAMPLES.iter().any(|example| line.starts_with(example)) {
-                    assert_eq!(format!("{:?}", loaded.settings), plain, "{line}");
+                    assert_eq!(&format!("{:?}", loaded.settings), plain, "{line}");
                 }
             }
             Err(report) => {
@@ -67,6 +84,12 @@ fn what_is_commented_out_is_the_default_or_does_not_exist_yet() {
             }
         }
     }
+}
+
+/// The example with the other kind of store.
+pub(super) fn example_on_redis() -> String {
+    let redis = EXAMPLE.replacen("#kind = \"memory\"", "kind = \"redis\"", 1);
+    redis.replacen("#shards", "shards", 1)
 }
 
 /// The first line of `before` that `after` has otherwise.

@@ -8,10 +8,13 @@ use tollgate::clock::Micros;
 use tollgate::identity::LimitKey;
 use tollgate::limit::{Kind, Receipt, Spec};
 use tollgate::rules::{Charge, RuleId};
-use tollgate::store::{Refund, Store};
+use tollgate::store::{By, Refund, Store};
 
 use super::{Fixture, charge, new_key, rule, table};
 use crate::limit::model::{Model, Slip};
+
+/// A charge that was not given back: the limiter, the proof of who charged it, and the model's.
+type Kept = (usize, (Receipt, By), Slip);
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -65,7 +68,7 @@ pub(crate) fn the_answers_are_those_of_the_model<F: Fixture>(fixture: &F) {
 }
 
 fn agrees<F: Fixture>(fixture: &F, mut pairs: Vec<Pair>, steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut kept: Vec<(usize, Receipt, Slip)> = Vec::new();
+    let mut kept: Vec<Kept> = Vec::new();
     for step in steps {
         match step {
             Step::Pass(micros) => fixture.pass(Micros(*micros)),
@@ -78,7 +81,7 @@ fn agrees<F: Fixture>(fixture: &F, mut pairs: Vec<Pair>, steps: &[Step]) -> Resu
             }
             Step::Reserve(asked) => kept.append(&mut reserve(fixture, &mut pairs, asked)?),
             Step::Refund(index) if !kept.is_empty() => {
-                let (limiter, receipt, slip) = kept.remove(index.index(kept.len()));
+                let (limiter, (receipt, by), slip) = kept.remove(index.index(kept.len()));
                 let Pair { key, model } = &mut pairs[limiter];
                 let now = fixture.store().now();
                 let refund = Refund {
@@ -91,6 +94,7 @@ fn agrees<F: Fixture>(fixture: &F, mut pairs: Vec<Pair>, steps: &[Step]) -> Resu
                     .policy()
                     .unwrap(),
                     receipt,
+                    by,
                 };
                 fixture.store().refund(table(), &[refund]);
                 fixture.settle();
@@ -107,7 +111,7 @@ fn reserve<F: Fixture>(
     fixture: &F,
     pairs: &mut [Pair],
     asked: &[(usize, u64, bool)],
-) -> Result<Vec<(usize, Receipt, Slip)>, TestCaseError> {
+) -> Result<Vec<Kept>, TestCaseError> {
     let charges: Vec<Charge> = asked
         .iter()
         .map(|(limiter, cost, dry_run)| {
@@ -126,7 +130,7 @@ fn reserve<F: Fixture>(
         })
         .collect();
     let reserved = fixture.reserve(&charges);
-    let now = reserved.now;
+    let now = reserved.now.store;
     let room: Vec<bool> = asked
         .iter()
         .map(|(limiter, cost, _)| pairs[*limiter].model.read(now, *cost).admitted)
@@ -141,7 +145,7 @@ fn reserve<F: Fixture>(
     for (((limiter, cost, _), ruling), room) in asked.iter().zip(&reserved.rulings).zip(room) {
         let Pair { key, model } = &mut pairs[*limiter];
         let (verdict, expected) = (&ruling.verdict, model.read(now, *cost));
-        prop_assert_eq!((ruling.key, ruling.overflowed), (*key, false));
+        prop_assert_eq!((ruling.key, ruling.by == By::Overflow), (*key, false));
         prop_assert_eq!((verdict.admitted, verdict.retry), (room, expected.retry));
         prop_assert_eq!(u128::from(verdict.limit), model.quota());
         let charged = admitted && room && *cost > 0;
@@ -158,7 +162,7 @@ fn reserve<F: Fixture>(
         let mut refunded = model.clone();
         refunded.refund(now, &slip);
         prop_assert_eq!(verdict.refunded, refunded.read(now, 0).standing);
-        kept.push((*limiter, receipt, slip));
+        kept.push((*limiter, (receipt, ruling.by), slip));
     }
     Ok(kept)
 }

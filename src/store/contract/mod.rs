@@ -169,6 +169,7 @@ pub(crate) fn refunds(charges: &[Charge], reserved: &Reserved) -> Vec<Refund> {
                 key: ruling.key,
                 policy: charge.policy,
                 receipt,
+                by: ruling.by,
             })
         });
     charged.collect()

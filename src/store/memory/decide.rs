@@ -11,7 +11,7 @@ use super::table::Tables;
 use crate::clock::Micros;
 use crate::identity::LimitKey;
 use crate::rules::Charge;
-use crate::store::{Reserved, Ruling};
+use crate::store::{By, Instants, Reserved, Ruling};
 
 /// Where one charge is decided.
 struct Seat {
@@ -37,8 +37,12 @@ impl Memory {
     /// Decides all charges of one request, as [`Store::reserve`](crate::store::Store::reserve) does, without a wait.
     #[inline]
     pub fn decide(&self, charges: &[Charge]) -> Reserved {
+        let now = self.clock.now();
         let mut reserved = Reserved {
-            now: self.clock.now(),
+            now: Instants {
+                store: now,
+                here: now,
+            },
             admitted: false,
             rulings: SmallVec::new(),
         };
@@ -54,7 +58,7 @@ impl Memory {
     /// Decides one charge, if its key is there: one look at it is enough.
     #[inline]
     fn decide_alone(&self, charge: &Charge, reserved: &mut Reserved) {
-        let (key, now) = (charge.key, reserved.now);
+        let (key, now) = (charge.key, reserved.now.here);
         let Some(mut shard) = self.shards.lock(self.shards.place(key)) else {
             return;
         };
@@ -63,7 +67,7 @@ impl Memory {
             reserved.admitted = charge.dry_run || verdict.admitted;
             reserved.rulings.push(Ruling {
                 key,
-                overflowed: false,
+                by: By::Memory,
                 verdict,
             });
         }
@@ -72,7 +76,7 @@ impl Memory {
     fn decide_together(&self, charges: &[Charge], reserved: &mut Reserved) {
         reserved.rulings.reserve_exact(charges.len());
         if !self.attempt(charges, false, reserved) {
-            self.sweeper.make_room(self, reserved.now, charges.len());
+            self.sweeper.make_room(self, reserved.now.here, charges.len());
             self.attempt(charges, true, reserved);
         }
     }
@@ -81,7 +85,7 @@ impl Memory {
     fn attempt(&self, charges: &[Charge], overflow: bool, reserved: &mut Reserved) -> bool {
         let mut hold = Hold {
             memory: self,
-            now: reserved.now,
+            now: reserved.now.here,
             shards: SmallVec::new(),
             claimed: 0,
         };
@@ -184,7 +188,7 @@ impl Hold<'_> {
         let mut added = None;
         reserved.rulings.push(Ruling {
             key,
-            overflowed,
+            by: if overflowed { By::Overflow } else { By::Memory },
             verdict: tables.rule(
                 charge.limiter(overflowed),
                 (key, charge.cost),

@@ -10,6 +10,7 @@ use crate::clock::{Clock, Micros};
 use crate::identity::{LimitKey, Secret};
 use crate::limit::{Kind, Spec};
 use crate::rules::Charge;
+use crate::store::By;
 use crate::store::contract::{charge, new_key, refunds, rule};
 use crate::store::snapshot::{Hashed, SnapshotError, load, save, secret};
 
@@ -154,7 +155,7 @@ fn the_bound_holds_and_what_has_expired_takes_no_place() {
     let (next, done) = recalled(&memory, &clock, few, 0);
     assert_eq!((done.kept, done.dropped, next.len()), (20, 30, 20));
     let late = charge(&rule(Kind::Gcra, 3), new_key());
-    assert!(next.decide(&[late]).rulings[0].overflowed);
+    assert!(next.decide(&[late]).rulings[0].by == By::Overflow);
     clock.set(START.plus(Micros::from_secs(200)));
     let mut records = Vec::new();
     assert_eq!(memory.write_records(&mut records).unwrap(), 0);

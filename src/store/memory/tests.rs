@@ -7,8 +7,8 @@ use super::{Memory, Settings};
 use crate::clock::{Clock, Micros};
 use crate::limit::{Kind, Spec};
 use crate::rules::Charge;
-use crate::store::Reserved;
 use crate::store::contract::{Fixture, charge, new_key, refunds, rule, store_contract, timed};
+use crate::store::{By, Reserved};
 
 struct Bench {
     memory: Memory,
@@ -29,7 +29,7 @@ impl Bench {
         let callers: Vec<Charge> = (0..callers).map(|_| charge(spec, new_key())).collect();
         for caller in &callers {
             let reserved = self.one(caller);
-            assert!(reserved.admitted && !reserved.rulings[0].overflowed);
+            assert!(reserved.admitted && reserved.rulings[0].by == By::Memory);
         }
         callers
     }
@@ -39,7 +39,7 @@ impl Bench {
     }
 
     fn overflows(&self, charge: &Charge) -> bool {
-        self.one(charge).rulings[0].overflowed
+        self.one(charge).rulings[0].by == By::Overflow
     }
 
     fn allocated(&self) -> usize {
@@ -93,7 +93,11 @@ fn new_callers_of_a_full_store_share_a_key() {
         let admitted = late.iter().filter(|caller| bench.one(caller).admitted).count();
         assert_eq!(admitted, 3, "{kind:?}: the rule's limit, among all of them");
         let ruling = bench.one(&late[0]).rulings.remove(0);
-        assert_eq!((ruling.key, ruling.overflowed), (overflow, true), "{kind:?}");
+        assert_eq!(
+            (ruling.key, ruling.by == By::Overflow),
+            (overflow, true),
+            "{kind:?}"
+        );
         assert_eq!(
             (bench.memory.len(), bench.memory.overflows()),
             (10, 11),
@@ -115,7 +119,7 @@ fn an_overflow_charge_can_be_given_back() {
     let bench = Bench::new(0);
     let caller = [charge(&rule(Kind::FixedWindow, 2), new_key())];
     let reserved = bench.reserve(&caller);
-    assert!(reserved.admitted && reserved.rulings[0].overflowed);
+    assert!(reserved.admitted && reserved.rulings[0].by == By::Overflow);
     assert_eq!(reserved.rulings[0].verdict.standing.remaining, 1);
     bench.memory.give_back(&refunds(&caller, &reserved));
     assert_eq!(bench.reserve(&caller).rulings[0].verdict.standing.remaining, 1);
@@ -131,7 +135,7 @@ fn one_request_may_overflow_in_part() {
         reserved
             .rulings
             .iter()
-            .map(|it| it.overflowed)
+            .map(|it| it.by == By::Overflow)
             .collect::<Vec<_>>()
     };
     assert_eq!(overflowed(&bench.reserve(&new)), [false, false, true]);
@@ -199,7 +203,10 @@ fn what_adds_nothing_takes_no_place() {
             charge(&rule(kind, 3), new_key()),
         );
         let reserved = bench.reserve(&[Charge { cost: 0, ..free }, paid]);
-        assert!(reserved.admitted && reserved.rulings[1].overflowed, "{kind:?}");
+        assert!(
+            reserved.admitted && reserved.rulings[1].by == By::Overflow,
+            "{kind:?}"
+        );
         assert!(bench.memory.is_empty(), "{kind:?}");
         bench.memory.set_max_keys(3);
         let full = bench.fill(&rule(kind, 1), 1).remove(0);
@@ -368,7 +375,10 @@ fn a_clock_that_is_set_back_gives_no_quota() {
         let reserved = bench.one(&caller);
         assert!(!reserved.admitted, "{kind:?}");
         let retry = reserved.rulings[0].verdict.retry.unwrap();
-        assert!(retry <= reserved.now.plus(Micros::from_secs(120)), "{kind:?}");
+        assert!(
+            retry <= reserved.now.here.plus(Micros::from_secs(120)),
+            "{kind:?}"
+        );
         bench.clock.set(retry);
         assert!(bench.one(&caller).admitted, "{kind:?}");
     }
@@ -384,7 +394,7 @@ fn a_key_with_nothing_in_flight_is_gone() {
     // Whoever comes to a full store is counted with all others that do.
     let late = [charge(&spec, new_key())];
     let overflowed = bench.reserve(&late);
-    assert!(overflowed.rulings[0].overflowed);
+    assert!(overflowed.rulings[0].by == By::Overflow);
     bench.pass(Micros::from_secs(86_400));
     assert_eq!(bench.sweep(), 0, "what is in flight does not expire");
     bench.give_back(&callers, &first);

@@ -106,6 +106,10 @@ pub(super) fn settle_command(out: &mut Vec<u8>, script: &Script, owed: &[&Owed])
 }
 
 /// Appends the call that looks at limiters.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "decisions never look without charging")
+)]
 pub(super) fn inspect_command(out: &mut Vec<u8>, script: &Script, looked: &[Looked]) {
     let keys = looked_keys(looked);
     let tariffs = keys.named.iter().map(|(_, policy)| Tariff::free(**policy));
@@ -228,8 +232,9 @@ impl<'a> Command<'a> {
     fn start(out: &'a mut Vec<u8>, script: &Script, keys: &Keys<'_>, arguments: usize) -> Self {
         let mut command = Self(out);
         command.length(b'*', keys.named.len().saturating_add(arguments).saturating_add(3));
-        command.bulk(b"EVALSHA");
-        command.bulk(script.sha1().as_bytes());
+        let (verb, named) = script.call();
+        command.bulk(verb.as_bytes());
+        command.bulk(named.as_bytes());
         command.number(keys.named.len() as u64);
         for (name, _) in &keys.named {
             command.bulk(name.bytes());

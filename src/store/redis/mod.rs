@@ -1,15 +1,34 @@
-//! Limiters in Redis: what is sent, what the scripts answer, and what the answer says.
+//! Limiters in Redis: any number of gateways on one server decide as one.
+//!
+//! [`Redis::reserve`](crate::store::Store::reserve) sends a request's charges to the servers that their keys are at home on.
+//! On each, all charges are decided in one script call, together with those of other requests that came while the call
+//! before was under way. A server that fails is left alone until it is well; what is decided meanwhile is not decided
+//! here. A replica is never asked, and a question whose end is not known is never asked again.
 
-#![allow(dead_code, reason = "the link that calls it is not there yet")]
-
+mod alarm;
+mod breaker;
 mod call;
+mod cause;
+mod guard;
+mod homes;
 mod keys;
+mod link;
 mod names;
 mod recount;
 mod scripts;
+mod serve;
+mod session;
 mod settings;
+mod shard;
+mod store;
+mod time;
+mod watch;
+mod wire;
 
 #[cfg(test)]
 mod tests;
 
+pub use alarm::Alarm;
 pub use settings::{Address, Eviction, Password, Settings};
+pub use shard::ShardHealth;
+pub use store::{Health, Redis, Unfit};

@@ -5,7 +5,6 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::identity::LimitKey;
-use crate::rules::Rule;
 
 /// What the names of keys are made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +12,10 @@ pub(super) struct Names {
     prefix: String,
     partitions: u16,
 }
+
+/// A part of all keys, which are on one server together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Partition(pub(super) u16);
 
 /// The name of one key: `PREFIX:{PARTITION}:RULE:FINGERPRINT:HASH`. The partition alone is what a cluster hashes, so that
 /// nobody who chooses a text chooses a slot.
@@ -30,19 +33,14 @@ impl Names {
         }
     }
 
-    /// The part of a name that a rule's limiters have in common: its name, and a hash of its fingerprint.
-    pub(super) fn limiter(rule: &Rule) -> String {
-        let hash = blake3::hash(rule.fingerprint().as_bytes()).to_hex();
-        format!("{}:{}", rule.name, hash.get(..8).unwrap_or_default())
-    }
-
-    /// The name of a caller's key with a [limiter](Self::limiter).
-    pub(super) fn name(&self, limiter: &str, key: LimitKey) -> Name {
+    /// The name of a caller's key with a rule, as the rule is [labelled](crate::rules::RuleTable::label).
+    pub(super) fn name(&self, label: &str, key: LimitKey) -> Name {
         let mut name = Name(SmallVec::from_slice(self.prefix.as_bytes()));
         name.push(b":{");
-        name.push(itoa::Buffer::new().format(self.partition(key)).as_bytes());
+        let Partition(partition) = self.partition(key);
+        name.push(itoa::Buffer::new().format(partition).as_bytes());
         name.push(b"}:");
-        name.push(limiter.as_bytes());
+        name.push(label.as_bytes());
         name.push(b":");
         for byte in key.0.to_be_bytes() {
             name.push(&[byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]));
@@ -51,9 +49,9 @@ impl Names {
     }
 
     /// The partition that a key belongs to.
-    pub(super) fn partition(&self, LimitKey(key): LimitKey) -> u16 {
+    pub(super) fn partition(&self, LimitKey(key): LimitKey) -> Partition {
         let high = u64::try_from(key >> 64).unwrap_or_default();
-        u16::try_from(high % u64::from(self.partitions)).unwrap_or_default()
+        Partition(u16::try_from(high % u64::from(self.partitions)).unwrap_or_default())
     }
 }
 
@@ -93,7 +91,7 @@ mod tests {
         let names = Names::new("t", 7);
         let mut seen = [0; 7];
         for key in 0..7_000_u128 {
-            seen[usize::from(names.partition(LimitKey(key << 64 | 5)))] += 1;
+            seen[usize::from(names.partition(LimitKey(key << 64 | 5)).0)] += 1;
         }
         assert_eq!(seen, [1_000; 7]);
     }

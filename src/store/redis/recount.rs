@@ -106,6 +106,10 @@ pub(super) fn read_settle(reply: &Value) -> Result<Micros, WrongShape> {
 }
 
 /// The store's clock, and how each of the limiters stands that were looked at.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "decisions never look without charging")
+)]
 pub(super) fn read_inspect(reply: &Value, looked: &[Looked]) -> Result<(Micros, Vec<Standing>), WrongShape> {
     let [Value::Int(now), Value::Array(raw)] = parts(reply)? else {
         return Err(WrongShape);

@@ -3,9 +3,10 @@
 /// A script, as `EVALSHA` calls it.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
-    name: &'static str,
     source: String,
     sha1: String,
+    /// Whether it is sent whole, not by its hash.
+    whole: bool,
 }
 
 /// All scripts.
@@ -59,12 +60,24 @@ impl Scripts {
     }
 
     fn written(edit: impl Fn(&str) -> String) -> Self {
-        let script =
-            |name, body: &str| Script::new(name, edit(&[ARITHMETIC, ALGORITHMS, TARIFFS, body].concat()));
+        let script = |body: &str| Script::new(edit(&[ARITHMETIC, ALGORITHMS, TARIFFS, body].concat()));
         Self {
-            reserve: script("reserve", include_str!("../../../lua/reserve.lua")),
-            settle: script("settle", include_str!("../../../lua/settle.lua")),
-            inspect: script("inspect", include_str!("../../../lua/inspect.lua")),
+            reserve: script(include_str!("../../../lua/reserve.lua")),
+            settle: script(include_str!("../../../lua/settle.lua")),
+            inspect: script(include_str!("../../../lua/inspect.lua")),
+        }
+    }
+
+    /// The same, sent whole: a server runs them whether it knows them or not, and knows them then.
+    pub(super) fn whole(&self) -> Self {
+        let whole = |script: &Script| Script {
+            whole: true,
+            ..script.clone()
+        };
+        Self {
+            reserve: whole(&self.reserve),
+            settle: whole(&self.settle),
+            inspect: whole(&self.inspect),
         }
     }
 
@@ -75,14 +88,13 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(name: &'static str, source: String) -> Self {
+    fn new(source: String) -> Self {
         let sha1 = redis::Script::new(&source).get_hash().to_owned();
-        Self { name, source, sha1 }
-    }
-
-    /// The name of its file in `lua/`.
-    pub(super) fn name(&self) -> &'static str {
-        self.name
+        Self {
+            source,
+            sha1,
+            whole: false,
+        }
     }
 
     /// What `SCRIPT LOAD` is to be given.
@@ -90,7 +102,16 @@ impl Script {
         &self.source
     }
 
+    /// The command that runs it, and what names it there.
+    pub(super) fn call(&self) -> (&'static str, &str) {
+        match self.whole {
+            true => ("EVAL", &self.source),
+            false => ("EVALSHA", &self.sha1),
+        }
+    }
+
     /// The hash of its source that Redis knows it by, in hexadecimal.
+    #[cfg(test)]
     pub(super) fn sha1(&self) -> &str {
         &self.sha1
     }

@@ -12,7 +12,7 @@ pub struct Settings {
     pub shards: Vec<Address>,
     /// The user to log in as; without one, the server's default user.
     pub username: Option<String>,
-    /// The password to log in with; without one, no login.
+    /// The password to log in with; without one and without a user, there is no login.
     pub password: Option<Password>,
     /// The logical database.
     pub database: u32,

@@ -15,9 +15,9 @@ use crate::identity::LimitKey;
 use crate::limit::model::{Model, Slip};
 use crate::limit::{Kind, Receipt, Spec};
 use crate::rules::{Charge, RuleId};
-use crate::store::Refund;
 use crate::store::contract::{charge, new_key, timed};
 use crate::store::memory::{Memory, Settings};
+use crate::store::{By, Refund};
 
 /// A limiter, what it is asked for, and whether as a dry run.
 type Wanted = (usize, u64, bool);
@@ -273,6 +273,7 @@ impl<'a> Run<'a> {
                 key: *key,
                 policy: model.spec.policy().unwrap(),
                 receipt: kept.receipt,
+                by: By::Memory,
             });
             model.refund(Micros(self.clock), &kept.slip);
         }

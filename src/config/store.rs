@@ -1,0 +1,230 @@
+//! `[store]` and `[alarm]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+
+use super::Store;
+use super::item::{Item, Word};
+use super::reader::Section;
+use super::secret;
+use super::words::quoted;
+use crate::identity::Secret;
+use crate::store::redis::{Address, Eviction, Password, Settings};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Memory,
+    Redis,
+}
+
+const KINDS: [Word<Kind>; 2] = [("memory", Kind::Memory), ("redis", Kind::Redis)];
+const EVICTIONS: [Word<Eviction>; 2] = [("refuse", Eviction::Refuse), ("allow", Eviction::Allow)];
+/// What one of the servers may be written like.
+const SERVER: &str = "like \"redis://127.0.0.1:6379\"";
+/// The port that Redis listens on unless it is told otherwise.
+const PORT: u16 = 6_379;
+pub(super) const PREFIX_MOST: usize = 64;
+/// What gateways that share a store and have no secret hash keys with: all the same.
+const NO_SECRET: &str = "tollgate: no hash_key";
+
+/// Reads `[store]`.
+pub(super) fn store(root: &Section<'_>) -> (Store, Option<Secret>) {
+    let store = root.section("store");
+    let kind = store.word("kind", &KINDS, &[], Kind::Memory);
+    let max_keys = store.number("max_keys", 1_000_000, 1, usize::MAX);
+    let hash_key = store.item("hash_key").and_then(|item| secret::read(&item));
+    let snapshot = used(&store, "snapshot", kind == Kind::Memory).and_then(|item| snapshot(&item));
+    let redis = redis(&store, kind == Kind::Redis);
+    store.later(&["cluster", "sentinel", "ca"]);
+    store.finish();
+    let shared = (kind == Kind::Redis).then_some(NO_SECRET);
+    let secret = hash_key.as_deref().or(shared).map(Secret::from_text);
+    let store = Store {
+        max_keys,
+        snapshot,
+        redis,
+        has_hash_key: hash_key.is_some(),
+    };
+    (store, secret)
+}
+
+/// Reads `[alarm]`: where alarms are posted to.
+pub(super) fn alarm(root: &Section<'_>) -> Option<Uri> {
+    let alarm = root.section("alarm");
+    let webhook = alarm.item("webhook").and_then(|item| webhook(&item));
+    alarm.finish();
+    webhook
+}
+
+/// A key that not every kind of store uses; says so if this one does not.
+fn used<'a>(store: &Section<'a>, key: &'static str, is_used: bool) -> Option<Item<'a>> {
+    let item = store.item(key)?;
+    if is_used {
+        return Some(item);
+    }
+    let users = if key == "snapshot" { "memory" } else { "redis" };
+    let span = store.key_span(key).unwrap_or(item.span);
+    let problem = format!("`{key}` is for `kind = \"{users}\"` alone");
+    store.notes.error(span, problem, "leave it out");
+    None
+}
+
+fn redis(store: &Section<'_>, is_used: bool) -> Option<Settings> {
+    let prefix = used(store, "prefix", is_used).and_then(|item| prefix(&item));
+    let shards = used(store, "shards", is_used).and_then(|item| servers(&item));
+    let username = used(store, "username", is_used).and_then(|item| secret::read(&item));
+    let password = used(store, "password", is_used).and_then(|item| secret::read(&item));
+    let database = used(store, "database", is_used);
+    let partitions = used(store, "partitions", is_used);
+    let deadline = used(store, "deadline", is_used);
+    let eviction = used(store, "eviction", is_used).and_then(|item| item.word(&EVICTIONS, &[]));
+    let database = database.and_then(|item| item.integer());
+    let partitions = partitions.and_then(|item| {
+        let partitions = item.integer()?;
+        item.within(partitions, 1, u16::MAX, |number| number.to_string())
+    });
+    let deadline = deadline.and_then(|item| {
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(10));
+        item.within(item.duration()?, least, most, super::show_duration)
+    });
+    if !is_used {
+        return None;
+    }
+    if store.key_span("shards").is_none() {
+        let hint = "`shards = [\"redis://127.0.0.1:6379\"]`";
+        store
+            .notes
+            .absent("shards", store.header, "`shards` is missing in [store]", hint);
+    }
+    Some(Settings {
+        prefix: prefix.unwrap_or_else(|| "tollgate".to_owned()),
+        shards: shards?,
+        username,
+        password: password.map(Password::new),
+        database: database.unwrap_or(0),
+        partitions: partitions.unwrap_or(256),
+        deadline: deadline.unwrap_or(Duration::from_millis(50)),
+        eviction: eviction.unwrap_or(Eviction::Refuse),
+    })
+}
+
+/// What names of keys begin with: nothing that has a meaning in a name, and nothing that cannot be typed.
+fn prefix(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '{' | '}');
+    if text.is_empty() || text.len() > PREFIX_MOST || !text.chars().all(plain) {
+        let hint = "1 to 64 visible ASCII characters without braces, like \"tollgate\"";
+        item.refuse(format!("{} is no prefix", quoted(text)), hint);
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn servers(item: &Item<'_>) -> Option<Vec<Address>> {
+    let items = item.list()?;
+    if items.is_empty() {
+        item.refuse(format!("`{}` is empty", item.key), SERVER);
+    }
+    let mut servers: Vec<Address> = Vec::new();
+    for item in &items {
+        let Some(server) = server(item) else { continue };
+        if servers.contains(&server) {
+            item.refuse(format!("{server} is listed twice"), "each server once");
+        }
+        servers.push(server);
+    }
+    Some(servers)
+}
+
+/// The server that a URL names.
+fn server(item: &Item<'_>) -> Option<Address> {
+    let text = item.text()?;
+    if text.contains('@') {
+        // It may hold a password.
+        item.notes.hide(item.span);
+        let problem = "a user or password in the URL of a server";
+        item.refuse(
+            problem,
+            "`username` and `password` in [store], which may be \"env:NAME\" or \"file:PATH\"",
+        );
+        return None;
+    }
+    if text.starts_with("rediss://") {
+        item.refuse("`rediss://` is not supported yet", SERVER);
+        return None;
+    }
+    let url = match text.contains("://") {
+        true => text.to_owned(),
+        false => format!("redis://{text}"),
+    };
+    let uri = url
+        .parse::<Uri>()
+        .ok()
+        .filter(|uri| uri.scheme_str() == Some("redis"));
+    let Some(uri) = uri else {
+        item.refuse(format!("{} is no URL of a server", quoted(text)), SERVER);
+        return None;
+    };
+    if !matches!(
+        uri.path_and_query().map(|rest| rest.as_str()),
+        None | Some("" | "/")
+    ) {
+        item.refuse(
+            "more than a host and a port in the URL of a server",
+            "`database` in [store] for the number of a database",
+        );
+        return None;
+    }
+    let host = uri.host().unwrap_or_default();
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    let port = match uri.port() {
+        Some(port) => port.as_str().parse().ok().filter(|port| *port > 0),
+        None => Some(PORT),
+    };
+    match (host, port) {
+        ("", _) | (_, None) => {
+            item.refuse(format!("{} is no URL of a server", quoted(text)), SERVER);
+            None
+        }
+        (host, Some(port)) => Some(Address {
+            host: host.to_ascii_lowercase(),
+            port,
+        }),
+    }
+}
+
+/// Where alarms go. The URL may hold a token, and is never shown.
+fn webhook(item: &Item<'_>) -> Option<Uri> {
+    let text = secret::read(item)?;
+    let is_http = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https"));
+    let uri = text
+        .parse::<Uri>()
+        .ok()
+        .filter(|uri| is_http(uri) && uri.host().is_some_and(|host| !host.is_empty()));
+    if uri.is_none() {
+        item.refuse(
+            "the webhook is no URL",
+            "\"https://…\", \"env:NAME\" or \"file:PATH\"",
+        );
+    }
+    uri
+}
+
+/// The name of a file, from the config's folder on.
+fn snapshot(item: &Item<'_>) -> Option<PathBuf> {
+    let text = item.text()?;
+    let path = item.notes.surroundings.folder.join(text);
+    if text.is_empty() || text.ends_with('/') || path.file_name().is_none() {
+        item.refuse(
+            format!("{} is not the name of a file", quoted(text)),
+            "like \"limits.snap\"",
+        );
+        return None;
+    }
+    Some(path)
+}

@@ -1,0 +1,200 @@
+//! A decision that a store outside of this process has a part in.
+//!
+//! What is decided in this process goes first: a request that it refuses costs the store nothing. Where the store cannot
+//! decide, a rule's `on_outage` does; a rejection outweighs a denial, and a denial an admission. Whoever refuses, the
+//! others give back at once what they charged.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Limiter;
+use super::lasting::decided_by;
+use super::reservation::give_back;
+use crate::limit::{Policy, Receipt, Verdict};
+use crate::rules::{Charge, OnOutage, Plan, RuleId, RuleTable, Scope};
+use crate::store::{By, Instants, Memory, Redis, Refund, Reserved, Ruling, Store, Trouble};
+
+/// The rules that deny a request because their store cannot decide.
+#[derive(Clone, Debug)]
+pub struct Denial {
+    /// Which, in table order.
+    pub rules: SmallVec<[RuleId; 2]>,
+}
+
+/// The rulings on a request's charges as far as they are made. Dropped, it gives back what they charged.
+struct Docket<'a> {
+    limiter: &'a Limiter,
+    table: Arc<RuleTable>,
+    charges: SmallVec<[Charge; 2]>,
+    rulings: SmallVec<[Option<Ruling>; 2]>,
+}
+
+/// The places of some charges, and the charges.
+type Some2 = (SmallVec<[usize; 2]>, SmallVec<[Charge; 2]>);
+
+/// Decides a plan together with the store in Redis. The plan keeps the charges that there is a ruling on.
+///
+/// # Errors
+/// The store could not decide, and a rule denies the request then.
+pub(super) async fn reserve(
+    limiter: &Limiter,
+    (redis, memory): (&Redis, &Memory),
+    plan: &mut Plan,
+) -> Result<Reserved, Denial> {
+    let mut docket = Docket::new(limiter, plan);
+    let now = |store| Instants {
+        store,
+        here: memory.clock(),
+    };
+    let (places, charges) = docket.some(is_here);
+    if !charges.is_empty() {
+        let reserved = memory.decide(&charges);
+        docket.fill(&places, reserved.rulings.into_iter().map(Some));
+        if !reserved.admitted {
+            return Ok(docket.close(plan, now(redis.now()), false));
+        }
+    }
+    let (places, charges) = docket.some(|rule, charge| !is_here(rule, charge));
+    if charges.is_empty() {
+        return Ok(docket.close(plan, now(redis.now()), true));
+    }
+    match redis.reserve(&plan.table, &charges).await {
+        Ok(Reserved {
+            now: instants,
+            admitted,
+            rulings,
+        }) => {
+            docket.fill(&places, rulings.into_iter().map(Some));
+            Ok(docket.close(plan, now(instants.store), admitted))
+        }
+        Err(Trouble {
+            now: instant,
+            admitted,
+            rulings,
+        }) => {
+            docket.fill(&places, rulings.into_iter());
+            let admitted = admitted && docket.stand_in(memory)?;
+            Ok(docket.close(plan, now(instant), admitted))
+        }
+    }
+}
+
+/// Whether a charge is decided in this process, whatever the store.
+fn is_here(scope: Scope, charge: &Charge) -> bool {
+    scope == Scope::Gateway || matches!(charge.policy, Policy::Concurrency(_))
+}
+
+impl<'a> Docket<'a> {
+    fn new(limiter: &'a Limiter, plan: &Plan) -> Self {
+        Self {
+            limiter,
+            table: Arc::clone(&plan.table),
+            charges: plan.charges.clone(),
+            rulings: plan.charges.iter().map(|_| None).collect(),
+        }
+    }
+
+    /// The charges that are `wanted` by the scope of their rule.
+    fn some(&self, wanted: impl Fn(Scope, &Charge) -> bool) -> Some2 {
+        let scope = |charge: &Charge| {
+            self.table
+                .rule(charge.rule)
+                .map_or(Scope::Store, |rule| rule.scope)
+        };
+        let charges = self.charges.iter().enumerate();
+        charges
+            .filter(|(_, charge)| wanted(scope(charge), charge))
+            .map(|(place, charge)| (place, charge.clone()))
+            .unzip()
+    }
+
+    fn fill(&mut self, places: &[usize], rulings: impl Iterator<Item = Option<Ruling>>) {
+        for (place, ruling) in places.iter().zip(rulings) {
+            if let Some(slot) = self.rulings.get_mut(*place) {
+                *slot = ruling;
+            }
+        }
+    }
+
+    /// Decides by `on_outage` what nobody has ruled on. Says whether those have room.
+    fn stand_in(&mut self, memory: &Memory) -> Result<bool, Denial> {
+        let mut denying = SmallVec::new();
+        let (mut places, mut charges) = (SmallVec::<[usize; 2]>::new(), SmallVec::<[Charge; 2]>::new());
+        for (place, (charge, ruling)) in self.charges.iter().zip(&self.rulings).enumerate() {
+            let outage = self.table.rule(charge.rule).map(|rule| rule.on_outage);
+            match outage {
+                _ if ruling.is_some() => {}
+                Some(OnOutage::Local(_)) => {
+                    let policy = decided_by(&self.table, charge, By::Fallback, charge.policy);
+                    let own = decided_by(&self.table, charge, By::Fallback, charge.own);
+                    places.push(place);
+                    charges.push(Charge {
+                        policy,
+                        own,
+                        ..charge.clone()
+                    });
+                }
+                Some(OnOutage::Deny) if !charge.dry_run => denying.push(charge.rule),
+                Some(OnOutage::Deny | OnOutage::Allow) | None => self.limiter.stood_in(charge.rule, "admit"),
+            }
+        }
+        let reserved = memory.decide(&charges);
+        let stand_in = |ruling| Ruling {
+            by: By::Fallback,
+            ..ruling
+        };
+        self.fill(&places, reserved.rulings.into_iter().map(stand_in).map(Some));
+        if reserved.admitted && !denying.is_empty() {
+            for rule in &denying {
+                self.limiter.stood_in(*rule, "deny");
+            }
+            return Err(Denial { rules: denying });
+        }
+        Ok(reserved.admitted)
+    }
+
+    /// What was decided. If the request is not admitted, whoever charged it gives that back.
+    fn close(mut self, plan: &mut Plan, now: Instants, admitted: bool) -> Reserved {
+        if !admitted {
+            self.give_back();
+        }
+        let (charges, rulings) = std::mem::take(&mut self.charges)
+            .into_iter()
+            .zip(std::mem::take(&mut self.rulings))
+            .filter_map(|(charge, ruling)| Some((charge, ruling?)))
+            .unzip();
+        plan.charges = charges;
+        Reserved {
+            now,
+            admitted,
+            rulings,
+        }
+    }
+
+    /// Gives back what was charged, and leaves the numbers after that.
+    fn give_back(&mut self) {
+        let mut refunds: SmallVec<[Refund; 2]> = SmallVec::new();
+        for (charge, ruling) in self.charges.iter().zip(&mut self.rulings) {
+            let Some(ruling) = ruling else { continue };
+            let (by, table) = (ruling.by, &self.table);
+            let policy = || decided_by(table, charge, by, charge.policy);
+            if let Some(refund) = give_back(charge, ruling, policy, |_: &Receipt| true) {
+                refunds.push(refund);
+                let Verdict {
+                    standing, refunded, ..
+                } = &mut ruling.verdict;
+                *standing = *refunded;
+            }
+        }
+        if !refunds.is_empty() {
+            self.limiter.store.refund(&self.table, &refunds);
+        }
+    }
+}
+
+impl Drop for Docket<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}

@@ -1,0 +1,257 @@
+//! Where the decisions of one worker for one server wait for the next call, and what they are answered.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::call::{Ask, Owed};
+use super::recount::Counted;
+use super::shard::Shard;
+use crate::clock::Micros;
+
+/// The decisions and refunds that wait for the next call.
+pub(super) struct Link {
+    pub(super) shard: Arc<Shard>,
+    queue: Mutex<Queue>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    asks: VecDeque<Waiting>,
+    debts: VecDeque<Debt>,
+    closed: bool,
+}
+
+/// A request that waits for its answer.
+pub(super) struct Waiting {
+    /// What it asks.
+    pub(super) ask: Ask,
+    /// When it goes on without an answer.
+    pub(super) deadline: Instant,
+    /// Where the answer goes: `None` if there is no decision.
+    pub(super) reply: oneshot::Sender<Option<Decided>>,
+}
+
+/// A charge to give back, in the life of the server that it was made in.
+pub(super) struct Debt {
+    /// What is owed.
+    pub(super) owed: Owed,
+    /// The server's life.
+    pub(super) life: u32,
+}
+
+/// A request that was decided. Unless it is [taken](Self::take), because whoever asked has left or no longer waits, what
+/// was charged is given back.
+pub(super) struct Decided {
+    /// `None` once taken.
+    pub(super) counted: Option<Counted>,
+    /// The server's clock.
+    pub(super) now: Micros,
+    /// The server's life.
+    pub(super) life: u32,
+    /// What was asked.
+    pub(super) ask: Ask,
+    /// Where it was.
+    pub(super) link: Arc<Link>,
+}
+
+/// An answer that is to come.
+pub(super) struct Pending {
+    answer: Option<oneshot::Receiver<Option<Decided>>>,
+    shard: Arc<Shard>,
+}
+
+/// Most refunds that wait: more than one worker's requests in flight. Those beyond are lost.
+const DEBTS: usize = 100_000;
+
+impl Link {
+    /// To this server, with nothing waiting.
+    pub(super) fn new(shard: Arc<Shard>) -> Self {
+        Self {
+            shard,
+            queue: Mutex::default(),
+            filled: Notify::new(),
+        }
+    }
+
+    /// Puts a question; the answer comes by `deadline`, or a little later to say that there is none.
+    pub(super) fn ask(&self, ask: Ask, deadline: Instant) -> Pending {
+        let pending = |answer| Pending {
+            answer,
+            shard: Arc::clone(&self.shard),
+        };
+        if self.shard.is_in_trouble() {
+            return pending(None);
+        }
+        let (reply, answer) = oneshot::channel();
+        let mut queue = self.queue();
+        if queue.closed {
+            return pending(None);
+        }
+        queue.asks.push_back(Waiting { ask, deadline, reply });
+        drop(queue);
+        self.filled.notify_one();
+        pending(Some(answer))
+    }
+
+    /// Takes charges to give back with the next call.
+    pub(super) fn owe(&self, debts: impl Iterator<Item = Debt>) {
+        let mut lost = 0;
+        let mut queue = self.queue();
+        for debt in debts {
+            if queue.debts.len() < DEBTS {
+                queue.debts.push_back(debt);
+            } else {
+                lost += 1;
+            }
+        }
+        drop(queue);
+        if lost > 0 {
+            self.shard.meter.refunds_lost.inc_by(lost);
+        }
+        self.filled.notify_one();
+    }
+
+    /// Waits until there is something to send, and somebody to send it to; `false` if there never will be.
+    pub(super) async fn filled(&self) -> bool {
+        let mut trouble = self.shard.trouble.subscribe();
+        loop {
+            let in_trouble = *trouble.borrow_and_update();
+            {
+                let queue = self.queue();
+                if !queue.asks.is_empty() || !(queue.debts.is_empty() || in_trouble) {
+                    return true;
+                }
+                if queue.closed {
+                    return false;
+                }
+            }
+            tokio::select! {
+                () = self.filled.notified() => {}
+                _ = trouble.changed() => {}
+            }
+        }
+    }
+
+    /// Until when the oldest question waits.
+    pub(super) fn patience(&self) -> Option<Instant> {
+        self.queue().asks.front().map(|waiting| waiting.deadline)
+    }
+
+    /// Takes the questions of the next call: as many as have `most` charges together, or one that has more. Those whose
+    /// askers have left are dropped, those whose time is over are told so.
+    pub(super) fn next_asks(&self, now: Instant, most: usize) -> Vec<Waiting> {
+        let (mut next, mut charges) = (Vec::new(), 0_usize);
+        let mut queue = self.queue();
+        while let Some(waiting) = queue.asks.front() {
+            charges = charges.saturating_add(waiting.ask.len());
+            if charges > most && !next.is_empty() {
+                break;
+            }
+            let Some(waiting) = queue.asks.pop_front() else {
+                break;
+            };
+            if waiting.reply.is_closed() {
+                charges = charges.saturating_sub(waiting.ask.len());
+            } else if waiting.deadline <= now {
+                charges = charges.saturating_sub(waiting.ask.len());
+                let _ = waiting.reply.send(None);
+            } else {
+                next.push(waiting);
+            }
+        }
+        next
+    }
+
+    /// Takes at most `most` refunds for the server's present life. Those for an earlier one are moot.
+    pub(super) fn next_debts(&self, life: u32, most: usize) -> Vec<Debt> {
+        let mut next = Vec::new();
+        let mut queue = self.queue();
+        while next.len() < most {
+            match queue.debts.pop_front() {
+                Some(debt) if debt.life == life => next.push(debt),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        next
+    }
+
+    /// Puts questions back that were not decided, ahead of the others.
+    pub(super) fn put_back(&self, asks: Vec<Waiting>) {
+        let mut queue = self.queue();
+        for waiting in asks.into_iter().rev() {
+            queue.asks.push_front(waiting);
+        }
+    }
+
+    /// Tells all who wait that there is no decision.
+    pub(super) fn refuse(&self) {
+        let asks = std::mem::take(&mut self.queue().asks);
+        for waiting in asks {
+            let _ = waiting.reply.send(None);
+        }
+    }
+
+    /// Takes no more questions; what waits is still sent.
+    pub(super) fn close(&self) {
+        self.queue().closed = true;
+        self.filled.notify_one();
+    }
+
+    /// Takes all refunds that wait.
+    pub(super) fn take_debts(&self) -> VecDeque<Debt> {
+        std::mem::take(&mut self.queue().debts)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    /// The answer; `None` if there is no decision.
+    pub(super) async fn answer(self) -> Option<Decided> {
+        let answer = match self.answer {
+            Some(answer) => answer.await.ok().flatten(),
+            None => None,
+        };
+        if answer.is_none() {
+            self.shard.missed();
+        }
+        answer
+    }
+}
+
+impl Decided {
+    /// Whether the request has room.
+    pub(super) fn admitted(&self) -> bool {
+        self.counted.as_ref().is_some_and(|counted| counted.admitted)
+    }
+
+    /// What was decided, for good.
+    pub(super) fn take(mut self) -> Option<Counted> {
+        self.counted.take()
+    }
+}
+
+impl Drop for Decided {
+    fn drop(&mut self) {
+        let Some(counted) = self.counted.take().filter(|counted| counted.admitted) else {
+            return;
+        };
+        let life = self.life;
+        let charged = self.ask.drain(..).zip(counted.verdicts);
+        self.link.owe(charged.filter_map(|(asked, verdict)| {
+            let owed = Owed {
+                name: asked.name,
+                policy: asked.policy,
+                receipt: verdict.receipt?,
+            };
+            Some(Debt { owed, life })
+        }));
+    }
+}

@@ -1,0 +1,246 @@
+//! One server, as all workers of this process see it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{mpsc, watch};
+
+use super::alarm::Alarm;
+use super::breaker::Breaker;
+use super::cause::Cause;
+use super::guard::{Check, Failing, Server};
+use super::scripts::Scripts;
+use super::session::{Greeting, Session};
+use super::settings::{Address, Eviction, Settings};
+use super::time::ServerClock;
+use crate::clock::{self, Clock};
+use crate::telemetry::ShardMeter;
+
+/// One server, as all workers of this process see it.
+pub(super) struct Shard {
+    pub(super) address: Address,
+    pub(super) settings: Arc<Settings>,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) clock: ServerClock,
+    pub(super) meter: ShardMeter,
+    /// Whether it is in trouble.
+    pub(super) trouble: watch::Sender<bool>,
+    breaker: Breaker,
+    /// How many lives of the server were seen; refunds of an earlier one are moot.
+    lives: AtomicU32,
+    seen: Mutex<Seen>,
+    /// Requests that it did not decide since its trouble began.
+    missed: AtomicU64,
+    alarms: mpsc::Sender<Alarm>,
+}
+
+/// What was seen of a server last.
+#[derive(Default)]
+struct Seen {
+    run_id: String,
+    failing: Vec<Failing>,
+    /// Since when it is in trouble, and why.
+    trouble: Option<(Instant, Cause)>,
+}
+
+/// How a server is.
+#[derive(Clone, Debug)]
+pub struct ShardHealth {
+    /// Where it listens.
+    pub shard: String,
+    /// Why it decides nothing, if so.
+    pub trouble: Option<String>,
+    /// The guards that fail, by name.
+    pub failing: Vec<&'static str>,
+}
+
+impl Shard {
+    /// A server of which nothing is known yet.
+    pub(super) fn new(
+        address: &Address,
+        settings: &Arc<Settings>,
+        scripts: &Arc<Scripts>,
+        meter: ShardMeter,
+        alarms: mpsc::Sender<Alarm>,
+    ) -> Self {
+        Self {
+            address: address.clone(),
+            settings: Arc::clone(settings),
+            scripts: Arc::clone(scripts),
+            clock: ServerClock::new(Clock::monotonic()),
+            meter,
+            trouble: watch::Sender::new(false),
+            breaker: Breaker::default(),
+            lives: AtomicU32::new(0),
+            seen: Mutex::default(),
+            missed: AtomicU64::new(0),
+            alarms,
+        }
+    }
+
+    /// A new connection, and what the server says of itself.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) async fn open(&self) -> Result<(Session, Server), Cause> {
+        let (session, Greeting { server, now }) =
+            Session::open(&self.address, &self.settings, &self.scripts).await?;
+        self.learn(now);
+        Ok((session, server))
+    }
+
+    /// A new connection, to a server that serves, and the server's life.
+    ///
+    /// # Errors
+    /// There is none, or the server does not serve.
+    pub(super) async fn connect(&self) -> Result<(Session, u32), Cause> {
+        let (session, server) = self.open().await?;
+        let unfit = self.judge(&server).into_iter().find(Failing::is_trouble);
+        match unfit {
+            Some(failing) => Err(Cause::Unfit(failing.why)),
+            None => Ok((session, self.met(&server))),
+        }
+    }
+
+    /// The guards that fail by what the server says of itself.
+    pub(super) fn judge(&self, server: &Server) -> Vec<Failing> {
+        let failing = server.failing();
+        for check in Check::ALL {
+            let fails = failing.iter().any(|failing| failing.check == check);
+            self.meter.guard(check.name(), fails);
+        }
+        self.seen().failing.clone_from(&failing);
+        failing
+    }
+
+    /// The guards that fail as far as is known.
+    pub(super) fn failing(&self) -> Vec<Failing> {
+        self.seen().failing.clone()
+    }
+
+    /// Says what is wrong with the server although it decides.
+    pub(super) fn warn(&self) {
+        for failing in self.failing().iter().filter(|failing| !failing.is_trouble()) {
+            match self.settings.eviction {
+                Eviction::Refuse => {
+                    tracing::error!(shard = %self.address, reason = failing.why, "store at risk");
+                }
+                Eviction::Allow => {
+                    tracing::warn!(shard = %self.address, reason = failing.why, "store at risk");
+                }
+            }
+        }
+    }
+
+    /// Takes note of what the server's clock says in a reply that was not long on its way.
+    pub(super) fn learn(&self, now: clock::Micros) {
+        if self.clock.learn(now) {
+            self.meter.clock_steps.inc();
+        }
+    }
+
+    /// Whether it is not asked.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// A call was answered in time.
+    pub(super) fn succeeded(&self) {
+        self.breaker.succeeded();
+    }
+
+    /// A call failed, whatever the reason: after a few of them in a row nobody asks any more.
+    pub(super) fn failed(&self, cause: &Cause) {
+        if self.breaker.failed() {
+            self.trouble_begins(cause);
+        }
+    }
+
+    /// The server cannot decide: nobody asks any more.
+    pub(super) fn trip(&self, cause: &Cause) {
+        if self.breaker.trip() {
+            self.trouble_begins(cause);
+        }
+    }
+
+    /// A request goes on without a decision.
+    pub(super) fn missed(&self) {
+        self.missed.fetch_add(1, Relaxed);
+    }
+
+    fn trouble_begins(&self, cause: &Cause) {
+        self.seen().trouble = Some((clock::now(), cause.clone()));
+        self.trouble.send_replace(true);
+        self.meter.degraded.set(1);
+        tracing::error!(shard = %self.address, reason = %cause, "store in trouble: rules decide by on_outage");
+        self.tell(Alarm::Trouble {
+            shard: self.address.to_string(),
+            reason: cause.to_string(),
+        });
+    }
+
+    /// It is still in trouble, and this is why now.
+    pub(super) fn trouble_lasts(&self, cause: Cause) {
+        let mut seen = self.seen();
+        let Some((_, before)) = &mut seen.trouble else {
+            return;
+        };
+        if *before != cause {
+            tracing::warn!(shard = %self.address, reason = %cause, "store still in trouble");
+            *before = cause;
+        }
+    }
+
+    /// It decides again.
+    pub(super) fn trouble_ends(&self) {
+        let Some((since, _)) = self.seen().trouble.take() else {
+            return;
+        };
+        let missed = self.missed.swap(0, Relaxed);
+        let secs = clock::now().saturating_duration_since(since).as_secs_f64();
+        self.breaker.close();
+        self.trouble.send_replace(false);
+        self.meter.degraded.set(0);
+        tracing::info!(
+            shard = %self.address,
+            secs = format_args!("{secs:.1}"),
+            undecided = missed,
+            "store recovered"
+        );
+        self.tell(Alarm::Recovered {
+            shard: self.address.to_string(),
+            secs,
+            undecided: missed,
+        });
+    }
+
+    /// How it is.
+    pub(super) fn health(&self) -> ShardHealth {
+        let seen = self.seen();
+        ShardHealth {
+            shard: self.address.to_string(),
+            trouble: seen.trouble.as_ref().map(|(_, cause)| cause.to_string()),
+            failing: seen.failing.iter().map(|failing| failing.check.name()).collect(),
+        }
+    }
+
+    /// The number of the life that the server is in.
+    fn met(&self, server: &Server) -> u32 {
+        let mut seen = self.seen();
+        if seen.run_id != server.run_id {
+            seen.run_id.clone_from(&server.run_id);
+            self.lives.fetch_add(1, Relaxed);
+        }
+        self.lives.load(Relaxed)
+    }
+
+    /// Whoever listens hears of it; where nobody keeps up, the log has it.
+    fn tell(&self, alarm: Alarm) {
+        let _ = self.alarms.try_send(alarm);
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
