@@ -76,9 +76,10 @@ impl Refused {
         BEFORE.contains(&self.code.as_str())
     }
 
-    /// Whether another connection may be answered otherwise: this one is not, or no longer, logged in.
-    pub(super) fn is_about_login(&self) -> bool {
-        ["NOAUTH", "NOPERM", "WRONGPASS"].contains(&self.code.as_str())
+    /// Whether another connection may be answered otherwise: this one is not, or no longer, logged in, or it leads to a
+    /// server that is no primary any more.
+    pub(super) fn is_of_connection(&self) -> bool {
+        ["NOAUTH", "NOPERM", "WRONGPASS", "READONLY", "MASTERDOWN"].contains(&self.code.as_str())
     }
 }
 

@@ -12,6 +12,7 @@ mod cause;
 mod guard;
 mod homes;
 mod keys;
+mod line;
 mod link;
 mod names;
 mod recount;

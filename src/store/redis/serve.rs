@@ -1,39 +1,50 @@
-//! The task that serves a link: one call after the other, each with all that waits by then.
+//! The task that serves a link: it keeps a connection as long as it is of use, and opens the next when it is needed.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-use tokio::time::{sleep_until, timeout_at};
+use tokio::task::AbortHandle;
+use tokio::time::timeout_at;
 
-use super::call::{Ask, Owed, reserve_command, settle_command};
-use super::cause::{Cause, Refused};
-use super::link::{Debt, Decided, Link, Waiting};
-use super::recount::{Counted, ReserveReply, read_reserve, read_settle};
-use super::scripts::Scripts;
-use super::session::{Reply, Session};
-use crate::clock::{self, Micros};
-
-/// Most charges of a call, and most refunds: it stays below a millisecond of the server's time.
-const CHARGES: usize = 128;
+use super::cause::Cause;
+use super::line::{End, Line};
+use super::link::Link;
+use crate::clock;
 
 /// Serves a link until it is closed and has nothing left to send.
 pub(super) async fn serve(link: Arc<Link>) {
-    let whole = link.shard.scripts.whole();
+    let whole = Arc::new(link.shard.scripts.whole());
+    let mut left_behind: Option<AbortHandle> = None;
     while link.filled().await {
         let shard = Arc::clone(&link.shard);
+        if shard.is_in_trouble() {
+            link.refuse();
+            continue;
+        }
         let patience = link.patience();
         let patience = patience.unwrap_or_else(|| clock::now() + shard.settings.deadline);
         let opened = timeout_at(patience.into(), shard.connect()).await;
         let cause = match opened {
             Ok(Ok((session, life))) => {
                 let mut line = Line::new(&link, &whole, session, life);
-                let cause = line.serve().await;
-                if !line.hang_up(&cause) {
-                    continue;
+                match line.serve().await {
+                    End::Doubtful => {
+                        // One at a time: connections do not pile up.
+                        let behind = tokio::spawn(line.linger()).abort_handle();
+                        if let Some(earlier) = left_behind.replace(behind) {
+                            earlier.abort();
+                        }
+                        continue;
+                    }
+                    End::Closed => continue,
+                    End::Of(cause) => {
+                        let waited = line.give_up_all();
+                        // A server may end a connection that nobody waits at.
+                        if !waited && matches!(cause, Cause::Cut(_)) {
+                            continue;
+                        }
+                        cause
+                    }
                 }
-                cause
             }
             Ok(Err(cause)) => refuse(&link, cause),
             Err(_) => refuse(&link, Cause::Silent(shard.settings.deadline)),
@@ -50,331 +61,4 @@ fn refuse(link: &Link, cause: Cause) -> Cause {
     link.shard.meter.not_executed.inc();
     link.refuse();
     cause
-}
-
-/// A connection, and what was sent over it.
-struct Line<'a> {
-    link: &'a Arc<Link>,
-    whole: &'a Scripts,
-    session: Session,
-    /// The life of the server that the connection began in; a server ends its connections with its life.
-    life: u32,
-    /// What has no reply yet, in order.
-    sent: VecDeque<Sent>,
-}
-
-/// A call that has no reply yet.
-struct Sent {
-    call: Call,
-    began: Instant,
-    /// Whether nobody waits for it any more.
-    late: bool,
-}
-
-enum Call {
-    Reserve(Vec<Asker>),
-    Settle(Vec<Debt>),
-}
-
-/// A request in a call.
-struct Asker {
-    ask: Ask,
-    deadline: Instant,
-    /// `None` once it was told that there is no decision.
-    reply: Option<oneshot::Sender<Option<Decided>>>,
-}
-
-impl From<Waiting> for Asker {
-    fn from(Waiting { ask, deadline, reply }: Waiting) -> Self {
-        Self {
-            ask,
-            deadline,
-            reply: Some(reply),
-        }
-    }
-}
-
-impl Asker {
-    fn tell_none(&mut self) {
-        if let Some(reply) = self.reply.take() {
-            let _ = reply.send(None);
-        }
-    }
-
-    /// As one that waits, if it still does.
-    fn waiting(self) -> Option<Waiting> {
-        Some(Waiting {
-            ask: self.ask,
-            deadline: self.deadline,
-            reply: self.reply?,
-        })
-    }
-}
-
-impl Sent {
-    /// When somebody who waits for it has waited long enough.
-    fn patience(&self, deadline: Duration) -> Option<Instant> {
-        match &self.call {
-            _ if self.late => None,
-            Call::Reserve(askers) => {
-                let waiting = askers.iter().filter(|asker| asker.reply.is_some());
-                waiting.map(|asker| asker.deadline).min()
-            }
-            Call::Settle(_) => Some(self.began + deadline),
-        }
-    }
-}
-
-impl<'a> Line<'a> {
-    fn new(link: &'a Arc<Link>, whole: &'a Scripts, session: Session, life: u32) -> Self {
-        Self {
-            link,
-            whole,
-            session,
-            life,
-            sent: VecDeque::new(),
-        }
-    }
-
-    /// Sends and answers until the connection is of no more use; says why.
-    async fn serve(&mut self) -> Cause {
-        loop {
-            let is_free = self.sent.iter().all(|sent| sent.late);
-            if is_free && let Err(cause) = self.send_next() {
-                return cause;
-            }
-            let deadline = self.link.shard.settings.deadline;
-            let patience = self.sent.iter().filter_map(|sent| sent.patience(deadline)).min();
-            let until = patience.unwrap_or_else(clock::now);
-            tokio::select! {
-                biased;
-                reply = self.session.reply() => {
-                    if let Err(cause) = reply.and_then(|reply| self.answered(reply)) {
-                        return cause;
-                    }
-                }
-                () = sleep_until(until.into()), if patience.is_some() => self.give_up(),
-                goes_on = self.link.filled(), if patience.is_none() => {
-                    if !goes_on {
-                        return Cause::Cut("no longer needed".to_owned());
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sends all that waits, refunds first.
-    fn send_next(&mut self) -> Result<(), Cause> {
-        let shard = &self.link.shard;
-        let now = clock::now();
-        if shard.is_in_trouble() {
-            self.link.refuse();
-            return Ok(());
-        }
-        let patience = shard.settings.deadline.saturating_mul(2);
-        let stuck = self.sent.front();
-        if stuck.is_some_and(|sent| now.saturating_duration_since(sent.began) > patience) {
-            return Err(Cause::Silent(shard.settings.deadline));
-        }
-        let debts = self.link.next_debts(self.life, CHARGES);
-        if !debts.is_empty() {
-            self.send(Call::Settle(debts), now, false);
-        }
-        let asks = self.link.next_asks(now, CHARGES);
-        if !asks.is_empty() {
-            self.send(
-                Call::Reserve(asks.into_iter().map(Asker::from).collect()),
-                now,
-                false,
-            );
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, call: Call, began: Instant, whole: bool) {
-        let shard = &self.link.shard;
-        let scripts = if whole { self.whole } else { &shard.scripts };
-        match &call {
-            Call::Reserve(askers) => {
-                // The server must not charge who has been told by then that there is no decision.
-                let first = askers.iter().map(|asker| asker.deadline).min().unwrap_or(began);
-                let left = Micros::from(first.saturating_duration_since(clock::now()));
-                let asks: Vec<&Ask> = askers.iter().map(|asker| &asker.ask).collect();
-                let charges: usize = asks.iter().map(|ask| ask.len()).sum();
-                shard
-                    .meter
-                    .charges
-                    .observe(f64::from(u32::try_from(charges).unwrap_or(u32::MAX)));
-                let deadline = shard.clock.now().plus(left);
-                reserve_command(self.session.outbox(), &scripts.reserve, deadline, &asks);
-            }
-            Call::Settle(debts) => {
-                let owed: Vec<&Owed> = debts.iter().map(|debt| &debt.owed).collect();
-                settle_command(self.session.outbox(), &scripts.settle, &owed);
-            }
-        }
-        self.sent.push_back(Sent {
-            call,
-            began,
-            late: false,
-        });
-    }
-
-    /// Takes the reply to the oldest call.
-    ///
-    /// # Errors
-    /// The connection is of no more use.
-    fn answered(&mut self, reply: Reply) -> Result<(), Cause> {
-        let Some(sent) = self.sent.pop_front() else {
-            return Err(Cause::Odd);
-        };
-        match (sent.call, reply) {
-            (Call::Reserve(askers), Ok(value)) => {
-                let asks: Vec<&Ask> = askers.iter().map(|asker| &asker.ask).collect();
-                match read_reserve(&value, &asks) {
-                    Ok(ReserveReply::Decided { now, requests }) => {
-                        self.decided(now, requests, askers, sent.began, sent.late);
-                    }
-                    Ok(ReserveReply::Late { now }) => self.came_late(now, askers),
-                    Err(wrong) => {
-                        self.unknown(askers);
-                        return Err(wrong.into());
-                    }
-                }
-                Ok(())
-            }
-            (Call::Settle(debts), Ok(value)) => match read_settle(&value) {
-                Ok(now) => {
-                    self.heard(now, sent.late);
-                    Ok(())
-                }
-                Err(wrong) => {
-                    self.lost(&debts);
-                    Err(wrong.into())
-                }
-            },
-            (call, Err(refused)) => self.refused(call, refused, sent.began, sent.late),
-        }
-    }
-
-    fn decided(
-        &mut self,
-        now: Micros,
-        requests: Vec<Counted>,
-        askers: Vec<Asker>,
-        began: Instant,
-        late: bool,
-    ) {
-        let meter = &self.link.shard.meter;
-        meter
-            .seconds
-            .observe(clock::now().saturating_duration_since(began).as_secs_f64());
-        if late { &meter.late } else { &meter.decided }.inc();
-        self.heard(now, late);
-        for (asker, counted) in askers.into_iter().zip(requests) {
-            let decided = Decided {
-                counted: Some(counted),
-                now,
-                life: self.life,
-                ask: asker.ask,
-                link: Arc::clone(self.link),
-            };
-            // Who has left, or was told that there is none, gets back what it was charged: the decision is dropped.
-            if let Some(reply) = asker.reply {
-                let _ = reply.send(Some(decided));
-            }
-        }
-    }
-
-    /// The call came after its deadline by the server's clock, and changed nothing: that clock is known better now, and
-    /// who has time left asks again.
-    fn came_late(&mut self, now: Micros, askers: Vec<Asker>) {
-        self.link.shard.meter.not_executed.inc();
-        self.link.shard.learn(now);
-        self.link
-            .put_back(askers.into_iter().filter_map(Asker::waiting).collect());
-    }
-
-    /// The server answered with an error.
-    fn refused(&mut self, call: Call, refused: Refused, began: Instant, late: bool) -> Result<(), Cause> {
-        if refused.is_noscript() && !late {
-            self.send(call, began, true);
-            return Ok(());
-        }
-        match call {
-            Call::Reserve(askers) if refused.is_before() => {
-                self.link.shard.meter.not_executed.inc();
-                tell_none(askers);
-            }
-            Call::Reserve(askers) => self.unknown(askers),
-            // They are owed all the same, and made when the server is well.
-            Call::Settle(debts) if refused.is_before() => self.link.owe(debts.into_iter()),
-            Call::Settle(debts) => self.lost(&debts),
-        }
-        let is_about_login = refused.is_about_login();
-        let cause = Cause::from(refused);
-        if is_about_login {
-            return Err(cause);
-        }
-        self.link.shard.failed(&cause);
-        Ok(())
-    }
-
-    fn heard(&self, now: Micros, late: bool) {
-        let shard = &self.link.shard;
-        if !late {
-            shard.learn(now);
-            shard.succeeded();
-        }
-    }
-
-    fn unknown(&self, askers: Vec<Asker>) {
-        self.link.shard.meter.unknown.inc();
-        tell_none(askers);
-    }
-
-    fn lost(&self, debts: &[Debt]) {
-        self.link.shard.meter.refunds_lost.inc_by(debts.len() as u64);
-    }
-
-    /// Who has waited long enough goes on without an answer; a call that nobody waits for any more has failed.
-    fn give_up(&mut self) {
-        let shard = &self.link.shard;
-        let (now, deadline) = (clock::now(), shard.settings.deadline);
-        for sent in &mut self.sent {
-            if sent.patience(deadline).is_none_or(|patience| patience > now) {
-                continue;
-            }
-            if let Call::Reserve(askers) = &mut sent.call {
-                let impatient = askers.iter_mut().filter(|asker| asker.deadline <= now);
-                impatient.for_each(Asker::tell_none);
-                if askers.iter().any(|asker| asker.reply.is_some()) {
-                    continue;
-                }
-                shard.meter.unknown.inc();
-            }
-            sent.late = true;
-            shard.failed(&Cause::Silent(deadline));
-        }
-    }
-
-    /// What was sent gets no reply any more. Says whether anybody waited for one.
-    fn hang_up(&mut self, cause: &Cause) -> bool {
-        let mut failed = !matches!(cause, Cause::Cut(_));
-        for sent in std::mem::take(&mut self.sent) {
-            failed |= !sent.late;
-            match sent.call {
-                Call::Reserve(askers) if !sent.late => self.unknown(askers),
-                Call::Reserve(_) => {}
-                Call::Settle(debts) => self.lost(&debts),
-            }
-        }
-        failed
-    }
-}
-
-fn tell_none(askers: Vec<Asker>) {
-    for mut asker in askers {
-        asker.tell_none();
-    }
 }

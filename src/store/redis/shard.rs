@@ -27,6 +27,8 @@ pub(super) struct Shard {
     /// Whether it is in trouble.
     pub(super) trouble: watch::Sender<bool>,
     breaker: Breaker,
+    /// How often it was in trouble: connections from before are not trusted after.
+    troubles: AtomicU32,
     /// How many lives of the server were seen; refunds of an earlier one are moot.
     lives: AtomicU32,
     seen: Mutex<Seen>,
@@ -72,6 +74,7 @@ impl Shard {
             meter,
             trouble: watch::Sender::new(false),
             breaker: Breaker::default(),
+            troubles: AtomicU32::new(0),
             lives: AtomicU32::new(0),
             seen: Mutex::default(),
             missed: AtomicU64::new(0),
@@ -145,6 +148,11 @@ impl Shard {
         self.breaker.is_open()
     }
 
+    /// How often it was in trouble.
+    pub(super) fn troubles(&self) -> u32 {
+        self.troubles.load(Relaxed)
+    }
+
     /// A call was answered in time.
     pub(super) fn succeeded(&self) {
         self.breaker.succeeded();
@@ -171,6 +179,7 @@ impl Shard {
 
     fn trouble_begins(&self, cause: &Cause) {
         self.seen().trouble = Some((clock::now(), cause.clone()));
+        self.troubles.fetch_add(1, Relaxed);
         self.trouble.send_replace(true);
         self.meter.degraded.set(1);
         tracing::error!(shard = %self.address, reason = %cause, "store in trouble: rules decide by on_outage");

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 pub(crate) struct Redis {
     child: Child,
     port: u16,
-    _folder: TempDir,
+    options: Vec<String>,
+    folder: TempDir,
 }
 
 impl Redis {
@@ -34,32 +35,55 @@ impl Redis {
     }
 
     fn attempt(options: &[&str]) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .and_then(|socket| socket.local_addr())
             .unwrap()
             .port();
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .arg("--dir")
-            .arg(folder.path())
-            .args(options)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| {
-                panic!("cannot run redis-server ({error}): `apt-get install redis-server` installs it")
-            });
+        Self::at(port, options)
+    }
+
+    /// A server on this port; none if it is taken.
+    #[track_caller]
+    pub(crate) fn at(port: u16, options: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let mut server = Self {
-            child,
+            child: spawn(port, &folder, &options),
             port,
-            _folder: folder,
+            options,
+            folder,
         };
+        server.comes_up().then_some(server)
+    }
+
+    /// Ends it and starts it again, with nothing in it.
+    #[track_caller]
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.revive();
+    }
+
+    /// Ends it without a word.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again after it was killed.
+    #[track_caller]
+    pub(crate) fn revive(&mut self) {
+        self.child = spawn(self.port, &self.folder, &self.options);
+        assert!(self.comes_up(), "redis-server does not start again");
+    }
+
+    /// Waits until it answers; `false` if it ended instead.
+    fn comes_up(&mut self) -> bool {
         for _ in 0..2_000 {
-            if server.is_up() {
-                return Some(server);
+            if self.is_up() {
+                return true;
             }
-            if server.child.try_wait().unwrap().is_some() {
-                return None;
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -72,8 +96,11 @@ impl Redis {
         let Ok(mut connection) = client.get_connection() else {
             return false;
         };
-        let info = cmd("INFO").arg("server").query::<String>(&mut connection);
-        info.is_ok_and(|info| info.contains(&format!("process_id:{}\r", self.child.id())))
+        match cmd("INFO").arg("server").query::<String>(&mut connection) {
+            Ok(info) => info.contains(&format!("process_id:{}\r", self.child.id())),
+            // It wants a password.
+            Err(error) => error.code() == Some("NOAUTH"),
+        }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -133,4 +160,17 @@ impl Drop for Redis {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn spawn(port: u16, folder: &TempDir, options: &[String]) -> Child {
+    Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .arg("--dir")
+        .arg(folder.path())
+        .args(options)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| {
+            panic!("cannot run redis-server ({error}): `apt-get install redis-server` installs it")
+        })
 }
