@@ -55,6 +55,7 @@ mod snapshot;
 mod standing_in;
 mod streaming;
 mod tidy;
+mod together;
 mod trace;
 mod unread;
 mod upgrades;
