@@ -66,7 +66,8 @@ pub struct Settings {
     pub webhook: Option<http::Uri>,
     /// `[identity]`, and the trusted proxies of `[server]`.
     pub identity: crate::identity::Settings,
-    /// The secret of `[store] hash_key`, where one is set.
+    /// The secret of `[store] hash_key`. Without one, what gateways that share a store have in common, and `None` for
+    /// the others.
     pub secret: Option<crate::identity::Secret>,
     /// `[[rule]]`, in the order of the file.
     pub rules: Vec<rules::Rule>,
@@ -81,8 +82,6 @@ pub struct Store {
     pub snapshot: Option<PathBuf>,
     /// The store in Redis, where that is the one.
     pub redis: Option<crate::store::redis::Settings>,
-    /// Whether `hash_key` is set.
-    pub has_hash_key: bool,
 }
 
 /// A config that runs.
@@ -208,7 +207,7 @@ fn read(root: &Section<'_>, purpose: Use) -> Option<Settings> {
     let log = server::log(root);
     let upstreams = upstream::upstreams(root, &server, purpose == Use::Gateway);
     let routes = upstream::routes(root, &upstreams);
-    let (store, secret) = store::store(root);
+    let (store, secret) = store::store(root, purpose == Use::Gateway);
     let webhook = store::alarm(root);
     let identity = identity::identity(root, server.trusted_proxies);
     let profiles = server::headers(root);
@@ -222,6 +221,8 @@ fn read(root: &Section<'_>, purpose: Use) -> Option<Settings> {
         routes: (purpose == Use::Gateway).then_some(routes.as_slice()),
         max_keys: store.max_keys,
         ipv6_prefix: identity.ipv6_prefix,
+        tells_hashes: store.redis.is_some() && secret.is_none(),
+        user: &identity.user,
     };
     warn::rules(&rules, &scene, root.notes);
     Some(Settings {
@@ -237,10 +238,10 @@ fn read(root: &Section<'_>, purpose: Use) -> Option<Settings> {
         admin,
         log,
         upstreams,
+        secret: secret.or_else(|| store.redis.as_ref().map(|_| store::no_secret())),
         store,
         webhook,
         identity,
-        secret,
         rules: rules.into_iter().map(|read| read.rule).collect(),
     })
 }

@@ -71,7 +71,10 @@ fn rule(section: &Section<'_>, name: Option<At<String>>, identity: &Settings) ->
     let overrides = overrides::read(section, &limiter, parts.as_deref());
     let refund = refund(section, &limiter);
     let scope = section.word("scope", &SCOPES, &[], Scope::Store);
-    let on_outage = on_outage(section);
+    let on_outage = on_outage(
+        section,
+        scope == Scope::Gateway || !limiter.spec.kind.has_window(),
+    );
     let dry_run = section.flag("dry_run", false);
     let visible = section.flag("visible", true);
     section.later(&LATER);
@@ -103,7 +106,14 @@ fn rule(section: &Section<'_>, name: Option<At<String>>, identity: &Settings) ->
     })
 }
 
-fn on_outage(section: &Section<'_>) -> OnOutage {
+/// What is done without the store; `is_here` says that the rule is decided in this process in any case.
+fn on_outage(section: &Section<'_>, is_here: bool) -> OnOutage {
+    for key in ["on_outage", "outage_share"] {
+        if let (true, Some(span)) = (is_here, section.key_span(key)) {
+            let problem = format!("`{key}` says nothing here: the rule is decided in this process");
+            section.notes.error(span, problem, "leave it out");
+        }
+    }
     let on_outage = section.word("on_outage", &OUTAGES, &[], OnOutage::default());
     let Some(item) = section.item("outage_share") else {
         return on_outage;

@@ -26,11 +26,10 @@ const SERVER: &str = "like \"redis://127.0.0.1:6379\"";
 /// The port that Redis listens on unless it is told otherwise.
 const PORT: u16 = 6_379;
 pub(super) const PREFIX_MOST: usize = 64;
-/// What gateways that share a store and have no secret hash keys with: all the same.
 const NO_SECRET: &str = "tollgate: no hash_key";
 
-/// Reads `[store]`.
-pub(super) fn store(root: &Section<'_>) -> (Store, Option<Secret>) {
+/// Reads `[store]`, with its `hash_key`. It may be shared with other processes if this one `shares` its limits at all.
+pub(super) fn store(root: &Section<'_>, shares: bool) -> (Store, Option<Secret>) {
     let store = root.section("store");
     let kind = store.word("kind", &KINDS, &[], Kind::Memory);
     let max_keys = store.number("max_keys", 1_000_000, 1, usize::MAX);
@@ -39,15 +38,21 @@ pub(super) fn store(root: &Section<'_>) -> (Store, Option<Secret>) {
     let redis = redis(&store, kind == Kind::Redis);
     store.later(&["cluster", "sentinel", "ca"]);
     store.finish();
-    let shared = (kind == Kind::Redis).then_some(NO_SECRET);
-    let secret = hash_key.as_deref().or(shared).map(Secret::from_text);
+    if let (false, Kind::Redis, Some(item)) = (shares, kind, store.item("kind")) {
+        let problem = "`kind = \"redis\"` is for the gateway: a layer keeps its limits in memory";
+        item.refuse(problem, "`kind = \"memory\"`");
+    }
     let store = Store {
         max_keys,
         snapshot,
         redis,
-        has_hash_key: hash_key.is_some(),
     };
-    (store, secret)
+    (store, hash_key.as_deref().map(Secret::from_text))
+}
+
+/// What gateways that share a store hash keys with when they are given no secret: all the same.
+pub(super) fn no_secret() -> Secret {
+    Secret::from_text(NO_SECRET)
 }
 
 /// Reads `[alarm]`: where alarms are posted to.

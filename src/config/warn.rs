@@ -21,6 +21,10 @@ pub(super) struct Scene<'a> {
     pub(super) routes: Option<&'a [Route]>,
     pub(super) max_keys: usize,
     pub(super) ipv6_prefix: u8,
+    /// Whether hashes of keys leave the process, and whoever has read this source could have made them.
+    pub(super) tells_hashes: bool,
+    /// What `user` is.
+    pub(super) user: &'a [Source],
 }
 
 /// Looks at every rule.
@@ -34,6 +38,7 @@ pub(super) fn rules(rules: &[ReadRule], scene: &Scene<'_>, notes: &Notes<'_>) {
         large_log(rule, scene, notes);
         finer_than_keys(rule, scene, notes);
         free_aborts(rule, notes);
+        guessable(rule, scene, notes);
     }
 }
 
@@ -156,4 +161,40 @@ fn free_aborts(read: &ReadRule, notes: &Notes<'_>) {
             notes.warn(*span, problem, hint);
         }
     }
+}
+
+/// Keys that hold credentials, in a store that others can read, under hashes that others can make.
+fn guessable(read: &ReadRule, scene: &Scene<'_>, notes: &Notes<'_>) {
+    if !scene.tells_hashes {
+        return;
+    }
+    for (part, span) in read.rule.key.iter().zip(&read.key) {
+        let held = part.alternatives.iter().find(|source| match source {
+            Source::User => scene.user.iter().any(is_credential),
+            source => is_credential(source),
+        });
+        if let Some(held) = held {
+            let problem = format!(
+                "{} may be a credential, and without `hash_key` whoever reads the store can test guesses of it",
+                quoted(&held.word())
+            );
+            let hint = "`hash_key = \"env:TOLLGATE_HASH_KEY\"` in [store], the same for all gateways";
+            notes.warn(*span, problem, hint);
+        }
+    }
+}
+
+/// Whether a part of a request is made to be kept secret, as far as its name tells.
+fn is_credential(source: &Source) -> bool {
+    const SECRETIVE: [&str; 8] = [
+        "auth", "bearer", "key", "password", "secret", "session", "sid", "token",
+    ];
+    let name = match source {
+        Source::Cookie(_) => return true,
+        Source::Header(name) => name.as_str(),
+        Source::Query(name) => name,
+        _ => return false,
+    };
+    let name = name.to_ascii_lowercase();
+    name == "cookie" || SECRETIVE.iter().any(|word| name.contains(word))
 }

@@ -12,7 +12,7 @@ use tollgate::app::{self, AppError};
 use tollgate::identity::Peer;
 use tower::{BoxError, Layer, Service, service_fn};
 
-use crate::support::{Ask, Client, Limits};
+use crate::support::{Ask, Client, Limits, on_redis};
 
 #[path = "../../examples/axum.rs"]
 #[allow(
@@ -156,6 +156,11 @@ fn a_rule_table_needs_no_upstream_and_its_faults_are_told() {
         "{report}"
     );
     assert!(app::limits("[[route]]\nupstream = \"api\"\n").is_err());
+    let Err(AppError::Config(report)) = app::limits(&on_redis(&["127.0.0.1"], "")) else {
+        panic!("a store that the layer does not use is taken");
+    };
+    let shown = report.to_string();
+    assert!(shown.contains("a layer keeps its limits in memory"), "{shown}");
 }
 
 #[test]
