@@ -94,13 +94,11 @@ fn a_stores_size_is_its_bound_and_metrics_do_not_grow_with_callers() {
 #[test]
 fn keys_leave_when_their_time_is_over() {
     let upstream = Upstream::start();
-    let gateway = Gateway::start(&Config::new(&upstream).and(&rule(
-        "r",
-        "sliding-log",
-        5,
-        "200ms",
-        "key = [\"header:x-user\"]",
-    )));
+    let gateway = Gateway::start(
+        &Config::new(&upstream)
+            .and("[store]\nkind = \"memory\"\n")
+            .and(&rule("r", "sliding-log", 5, "200ms", "key = [\"header:x-user\"]")),
+    );
     let mut client = gateway.client();
     for name in 0..200 {
         client.ask(&user(name));

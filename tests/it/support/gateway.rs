@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Answer, Ask, Client, Config, wait_until};
+use super::{Answer, Ask, Client, Config, Redis, on_redis, wait_until};
 
 /// How long a start, a reload or an end may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -22,8 +22,14 @@ pub(crate) struct Gateway {
     admin: Option<SocketAddr>,
     log: Arc<Log>,
     config: PathBuf,
+    /// Where its limits are, if not in its memory.
+    redis: Option<Redis>,
     _dir: TempDir,
 }
+
+/// Where limits are kept that a test does not say the place of: in memory, or, if this variable is `redis`, in a Redis of
+/// each gateway's own.
+const STORE: &str = "TOLLGATE_TEST_STORE";
 
 #[derive(Default)]
 struct Log {
@@ -85,7 +91,9 @@ impl Gateway {
     pub(crate) fn start_text(config: &str, env: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gateway.toml");
-        std::fs::write(&path, config).unwrap();
+        let wanted = std::env::var(STORE).is_ok_and(|store| store == "redis");
+        let redis = (wanted && !config.contains("[store]")).then(Redis::start);
+        std::fs::write(&path, stored(redis.as_ref(), config)).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .arg("run")
             .arg("--config")
@@ -104,6 +112,7 @@ impl Gateway {
             admin: None,
             log,
             config: path,
+            redis,
             _dir: dir,
         };
         gateway.addr = gateway.log.wait("\"listening\"", 0, |line| {
@@ -231,7 +240,7 @@ impl Gateway {
     pub(crate) fn write(&self, config: &Config) -> usize {
         let from = self.log.length();
         let fresh = self.config.with_extension("new");
-        std::fs::write(&fresh, config.text()).unwrap();
+        std::fs::write(&fresh, stored(self.redis.as_ref(), &config.text())).unwrap();
         std::fs::rename(&fresh, &self.config).unwrap();
         from
     }
@@ -283,6 +292,14 @@ impl Drop for Gateway {
         if std::thread::panicking() {
             eprintln!("--- the gateway's log\n{}\n---", self.log());
         }
+    }
+}
+
+/// A config with the store that a test did not name.
+fn stored(redis: Option<&Redis>, config: &str) -> String {
+    match redis {
+        Some(redis) => format!("{config}\n{}", on_redis(&[&redis.url()], "deadline = \"2s\"")),
+        None => config.to_owned(),
     }
 }
 
