@@ -23,6 +23,7 @@ mod cli;
 mod clients;
 mod concurrency;
 mod counting;
+mod docker;
 mod documents;
 mod drain;
 mod early;

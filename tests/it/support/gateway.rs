@@ -164,7 +164,12 @@ impl Gateway {
     /// A fresh connection to the admin listener.
     #[track_caller]
     pub(crate) fn admin_client(&self) -> Client {
-        Client::connect(self.admin.expect("an admin listener"))
+        Client::connect(self.admin_addr())
+    }
+
+    #[track_caller]
+    pub(crate) fn admin_addr(&self) -> SocketAddr {
+        self.admin.expect("an admin listener")
     }
 
     /// The value of a metric, 0 where it is not shown; `series` as `/metrics` writes it.
