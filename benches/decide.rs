@@ -21,20 +21,20 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use rustix::time::{ClockId, clock_gettime};
-use smallvec::SmallVec;
-use tollgate::clock::{Clock, Micros};
+use tollgate::clock::Clock;
 use tollgate::identity::{KeyBuilder, LimitKey, Secret};
-use tollgate::limit::{Kind, Policy, Spec};
-use tollgate::rules::{Charge, RuleId};
+use tollgate::rules::Charge;
 use tollgate::store::Memory;
 use tollgate::store::memory::Settings;
+
+mod shared;
+
+use shared::{LIMIT, limit_key, mixed, numbers, prepared, spec};
 
 /// Callers of the spread cases.
 const CALLERS: usize = 1_000_000;
 /// Requests until the order of callers repeats.
 const REQUESTS: usize = 1 << 20;
-/// Units a second, so many that none is ever refused.
-const LIMIT: u32 = 1_000_000_000;
 
 type Governor<K> = RateLimiter<K, DashMapStateStore<K>, QuantaClock, NoOpMiddleware>;
 
@@ -85,60 +85,8 @@ fn zipf() -> Vec<u64> {
     numbers().map(|n| rank(n) as u64).take(REQUESTS).collect()
 }
 
-/// Numbers as if drawn by lot, the same in each run.
-fn numbers() -> impl Iterator<Item = u64> {
-    (0..).map(mixed)
-}
-
-/// The output function of SplitMix64: different for different numbers.
-fn mixed(number: u64) -> u64 {
-    let mut n = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ n >> 31
-}
-
-fn limit_key(caller: u64, rule: u64) -> LimitKey {
-    let low = caller * 4 + rule;
-    LimitKey(u128::from(mixed(low)) << 64 | u128::from(mixed(!low)))
-}
-
 fn text_key(caller: u64) -> String {
     format!("caller-{caller:08}")
-}
-
-fn policy() -> Policy {
-    Spec {
-        kind: Kind::TokenBucket,
-        limit: LIMIT.into(),
-        window: Some(Micros::SECOND),
-        precision: 1,
-        blend: true,
-        burst: None,
-        queue: None,
-        cost: 1,
-    }
-    .policy()
-    .unwrap()
-}
-
-fn charge(rule: usize, key: LimitKey) -> Charge {
-    let policy = policy();
-    Charge {
-        rule: RuleId(rule),
-        allowance: None,
-        key,
-        overflow: LimitKey(rule as u128),
-        policy,
-        own: policy,
-        cost: 1,
-        dry_run: false,
-    }
-}
-
-/// The charges of a request by as many rules, ready but for their keys.
-fn prepared(rules: usize) -> SmallVec<[Charge; 2]> {
-    (0..rules).map(|rule| charge(rule, LimitKey(0))).collect()
 }
 
 /// One decision on the keys of one request, a rule each.
@@ -244,13 +192,14 @@ fn bench<const RULES: usize>(criterion: &mut Criterion, order: &Order) {
     let all = |caller| std::array::from_fn::<_, RULES, _>(|rule| limit_key(caller, rule as u64));
     let max_keys = 2 * RULES * order.callers + 64;
     let store = Arc::new(Memory::new(Settings { max_keys }, Clock::monotonic()));
-    let mut charges = prepared(RULES);
+    let policy = spec().policy().unwrap();
+    let mut charges = prepared(RULES, policy);
     for caller in 0..order.callers {
         decide(&store, &mut charges, &all(caller as u64));
     }
     let keys = order.map(all);
     measure(&mut group, "tollgate", keys.len(), || {
-        let mut charges = prepared(RULES);
+        let mut charges = prepared(RULES, policy);
         let (store, keys) = (&store, &keys);
         move |at: usize| decide(store, &mut charges, black_box(&keys[at]))
     });
