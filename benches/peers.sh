@@ -3,7 +3,8 @@
 #
 # The proxy has core 0 to itself, the load generator and the upstream (nginx) have core 1; each has one worker and 64
 # kept connections. Proxies take turns within a round; the ratio to nginx is taken within each round and then its
-# median, as times of different rounds cannot be compared on a machine that others use.
+# median, as times of different rounds cannot be compared on a machine that others use. With limits in Redis, nginx has its
+# Lua module and client, and asks with one EVALSHA for each request; the redis-server is the same, and on core 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ Usage: benches/peers.sh [--markdown FILE]
   --markdown FILE   write the table there as well, as Markdown
 
 Environment: ROUNDS (default 5), SECONDS_PER (default 4) for each measurement, CASES and PROXIES to choose some of
-"plain limited rejected h2c" and "nginx haproxy tollgate". ROUNDS=1 SECONDS_PER=1 is a quick try.
+"plain limited rejected h2c redis redis-rejected" and "nginx haproxy tollgate". ROUNDS=1 SECONDS_PER=1 is a quick try.
 TEXT
 }
 
@@ -27,14 +28,17 @@ while [ $# -gt 0 ]; do
   esac
 done
 rounds=${ROUNDS:-5} length=${SECONDS_PER:-4}
-read -ra cases <<<"${CASES:-plain limited rejected h2c}"
+read -ra cases <<<"${CASES:-plain limited rejected h2c redis redis-rejected}"
 read -ra proxies <<<"${PROXIES:-nginx haproxy tollgate}"
 
 # tool:package
 need=()
-for pair in nginx:nginx-light haproxy:haproxy wrk:wrk h2load:nghttp2-client curl:curl python3:python3; do
+for pair in nginx:nginx haproxy:haproxy wrk:wrk h2load:nghttp2-client curl:curl python3:python3 redis-server:redis-server; do
   command -v "${pair%%:*}" >/dev/null || need+=("${pair#*:}")
 done
+modules=/usr/lib/nginx/modules
+[ -e $modules/ngx_http_lua_module.so ] || need+=(libnginx-mod-http-lua)
+[ -e /usr/share/lua/5.1/nginx/redis.lua ] || need+=(lua-nginx-redis)
 if [ ${#need[@]} -gt 0 ]; then
   apt=(apt-get)
   [ "$(id -u)" -eq 0 ] || apt=(sudo apt-get)
@@ -48,9 +52,9 @@ proxy_core=0 load_core=1
 [ "$(nproc)" -gt 1 ] || load_core=0
 work=$(mktemp -d)
 chmod 755 "$work"
-upstream= proxy=
+upstream= proxy= redis=
 finish() {
-  for pid in $proxy $upstream; do stop "$pid"; done
+  for pid in $proxy $upstream $redis; do stop "$pid"; done
   rm -rf "$work"
 }
 # stop PID: a process of ours and its children.
@@ -68,9 +72,9 @@ fail() {
   exit 1
 }
 
-read -r upstream_port port < <(python3 -c '
+read -r upstream_port port redis_port < <(python3 -c '
 import socket
-held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
 print(*(s.getsockname()[1] for s in held))')
 
 # answers STATUS [CURL ARGUMENT...]: waits until the proxy gives that status.
@@ -108,9 +112,52 @@ CONF
   answers 200 "http://127.0.0.1:$upstream_port/"
 }
 
+# What nginx asks Redis: a fixed window, the least that such a script can do.
+WINDOW='local used = redis.call("INCRBY", KEYS[1], 1)
+if used == 1 then redis.call("PEXPIRE", KEYS[1], ARGV[2]) end
+return { used, redis.call("PTTL", KEYS[1]) }'
+
+start_redis() {
+  taskset -c $load_core redis-server --bind 127.0.0.1 --port "$redis_port" --save '' --dir "$work" --maxmemory-policy noeviction \
+    >"$work/redis.log" 2>&1 &
+  redis=$!
+  local tries=100
+  until window=$(redis-cli -p "$redis_port" SCRIPT LOAD "$WINDOW" 2>/dev/null) && [ ${#window} = 40 ]; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || fail "redis-server does not answer"
+    sleep 0.05
+  done
+}
+
+# nginx_lua LIMIT MILLISECONDS: what decides a request in nginx.
+nginx_lua() {
+  cat <<LUA
+access_by_lua_block {
+  local redis = require("nginx.redis"):new()
+  redis:set_timeout(1000)
+  if not redis:connect("127.0.0.1", $redis_port) then return ngx.exit(503) end
+  local found = redis:evalsha("$window", 1, "limit:" .. ngx.var.binary_remote_addr, $1, $2)
+  redis:set_keepalive(60000, 256)
+  if not found then return ngx.exit(503) end
+  ngx.header["X-RateLimit-Limit"] = $1
+  ngx.header["X-RateLimit-Remaining"] = math.max(0, $1 - found[1])
+  ngx.header["X-RateLimit-Reset"] = math.ceil(ngx.now() + found[2] / 1000)
+  if found[1] > $1 then
+    ngx.header["Retry-After"] = math.ceil(found[2] / 1000)
+    return ngx.exit(429)
+  end
+}
+LUA
+}
+
 nginx_config() {
   local zone= limit= http2=
   case $1 in
+    redis*) printf 'load_module %s;\n' $modules/ndk_http_module.so $modules/ngx_http_lua_module.so ;;
+  esac
+  case $1 in
+    redis) limit=$(nginx_lua 1000000000 3600000) ;;
+    redis-rejected) limit=$(nginx_lua 1 3600000) ;;
     limited) zone='limit_req_zone $binary_remote_addr zone=ip:10m rate=1000000r/s;' limit='limit_req zone=ip burst=1000000 nodelay;' ;;
     rejected) zone='limit_req_zone $binary_remote_addr zone=ip:10m rate=1r/m;' limit='limit_req zone=ip;' ;;
     h2c) http2=' http2' ;;
@@ -174,9 +221,15 @@ targets = ["http://127.0.0.1:$upstream_port"]
 [[route]]
 upstream = "api"
 TOML
-  [ "$1" = limited ] || [ "$1" = rejected ] || return 0
   local limit=1000000 window=1s
-  [ "$1" = limited ] || limit=1 window=1h
+  case $1 in
+    *limited | redis) ;;
+    *rejected) limit=1 window=1h ;;
+    *) return 0 ;;
+  esac
+  case $1 in
+    redis*) printf '\n[store]\nkind = "redis"\nshards = ["redis://127.0.0.1:%s"]\n' "$redis_port" ;;
+  esac
   cat <<TOML
 
 [[rule]]
@@ -199,7 +252,7 @@ start_proxy() {
   proxy=$!
   [ "$case" != h2c ] || ask=(--http2-prior-knowledge)
   case $case in
-    rejected) answers 429 "http://127.0.0.1:$port/items/1" ;;
+    *rejected) answers 429 "http://127.0.0.1:$port/items/1" ;;
     *) answers 200 "${ask[@]}" "http://127.0.0.1:$port/items/1" ;;
   esac
 }
@@ -229,6 +282,8 @@ load() {
 
 measure() {
   local round=$1 case=$2 name=$3 before after from to answered odd
+  case $name:$case in haproxy:redis*) return 0 ;; esac
+  redis-cli -p "$redis_port" FLUSHDB >/dev/null
   start_proxy "$name" "$case"
   load "$case" 1 >/dev/null
   before=$(run_time) from=$(date +%s%N)
@@ -237,14 +292,15 @@ measure() {
   stop "$proxy"
   proxy=
   [ "${answered:-0}" -gt 0 ] || fail "$name answered nothing"
-  [ "$case" = rejected ] && odd=$((answered > odd ? answered - odd : 0))
+  [[ "$case" = *rejected ]] && odd=$((answered > odd ? answered - odd : 0))
   [ $((odd * 100)) -le "$answered" ] || fail "$name, $case: $odd of $answered answers are not what was asked for"
   awk -v r="$round" -v c="$case" -v n="$name" -v a="$answered" -v t=$((to - from)) -v cpu=$((after - before)) \
     'BEGIN { printf "%d %s %s %.0f %.2f\n", r, c, n, a * 1e9 / t, cpu / a / 1000 }' | tee -a "$work/measured" |
-    awk '{ printf "round %d  %-9s %-9s %7d requests/s  %6.2f CPU-µs\n", $1, $2, $3, $4, $5 }' >&2
+    awk '{ printf "round %d  %-14s %-9s %7d requests/s  %6.2f CPU-µs\n", $1, $2, $3, $4, $5 }' >&2
 }
 
 start_upstream
+start_redis
 for ((round = 1; round <= rounds; round++)); do
   for case in "${cases[@]}"; do
     for name in "${proxies[@]}"; do
@@ -259,7 +315,8 @@ import sys
 from statistics import median
 
 TITLES = {"plain": "plain", "limited": "limit by address, never reached", "rejected": "all rejected (429)",
-          "h2c": "HTTP/2, 8 × 16 streams"}
+          "h2c": "HTTP/2, 8 × 16 streams", "redis": "limit in Redis, never reached",
+          "redis-rejected": "all rejected by Redis (429)"}
 found = {}
 for line in open(sys.argv[1]):
     turn, case, name, rate, cpu = line.split()
