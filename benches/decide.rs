@@ -27,9 +27,9 @@ use tollgate::rules::Charge;
 use tollgate::store::Memory;
 use tollgate::store::memory::Settings;
 
-mod shared;
+mod charges;
 
-use shared::{LIMIT, limit_key, mixed, numbers, prepared, spec};
+use charges::{LIMIT, limit_key, mixed, numbers, prepared, spec};
 
 /// Callers of the spread cases.
 const CALLERS: usize = 1_000_000;

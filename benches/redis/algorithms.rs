@@ -3,8 +3,8 @@
 use tollgate::clock::Micros;
 use tollgate::limit::{Kind, Spec};
 
+use crate::charges::{limit_key, spec};
 use crate::server::Redis;
-use crate::shared::{limit_key, spec};
 use crate::usage::{median, usage};
 use crate::worker::{Order, Worker};
 use crate::{Effort, progress};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::charges::{limit_key, numbers, spec};
 use crate::server::Redis;
-use crate::shared::{limit_key, numbers, spec};
 use crate::single::Single;
 use crate::usage::{Usage, median, usage};
 use crate::worker::{Order, Worker};

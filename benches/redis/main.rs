@@ -12,12 +12,12 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "what it is for")]
 
 mod algorithms;
+#[path = "../charges/mod.rs"]
+mod charges;
 mod combining;
 #[allow(dead_code, reason = "tests need more of it")]
 #[path = "../../tests/it/support/redis.rs"]
 mod server;
-#[path = "../shared/mod.rs"]
-mod shared;
 mod single;
 mod usage;
 mod worker;

@@ -15,7 +15,7 @@ use tollgate::store::redis::{Address, Eviction, Settings};
 use tollgate::store::{Redis, Store};
 use tollgate::telemetry::Metrics;
 
-use crate::shared::prepared;
+use crate::charges::prepared;
 
 /// The keys of each request, a rule each, in the order that they are asked for, over and over.
 pub(crate) type Order = Arc<Vec<Vec<LimitKey>>>;
@@ -135,14 +135,9 @@ fn table(rules: usize, spec: &Spec) -> RuleTable {
         dry_run: false,
         visible: true,
     };
-    let identity = identity::Settings {
-        trusted_proxies: Vec::new(),
-        user: Vec::new(),
-        ipv6_prefix: 64,
-    };
     RuleTable::new(
         (0..rules).map(rule).collect(),
-        identity,
+        identity::Settings::default(),
         Secret::from_text("bench"),
     )
 }
