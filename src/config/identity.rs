@@ -17,7 +17,7 @@ pub(super) fn identity(root: &Section<'_>, trusted_proxies: Vec<IpNet>) -> Setti
     let identity = root.section("identity");
     let items = identity.list(USER).unwrap_or_default();
     let user = items.iter().filter_map(user_source).collect();
-    let ipv6_prefix = identity.number("ipv6_prefix", 64, 1, 128);
+    let ipv6_prefix = identity.number("ipv6_prefix", Settings::default().ipv6_prefix.into(), 1, 128);
     identity.finish();
     Settings {
         trusted_proxies,

@@ -186,9 +186,7 @@ fn guessable(read: &ReadRule, scene: &Scene<'_>, notes: &Notes<'_>) {
 
 /// Whether a part of a request is made to be kept secret, as far as its name tells.
 fn is_credential(source: &Source) -> bool {
-    const SECRETIVE: [&str; 8] = [
-        "auth", "bearer", "key", "password", "secret", "session", "sid", "token",
-    ];
+    const SECRETIVE: [&str; 7] = ["auth", "bearer", "key", "password", "secret", "session", "token"];
     let name = match source {
         Source::Cookie(_) => return true,
         Source::Header(name) => name.as_str(),

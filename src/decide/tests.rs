@@ -68,12 +68,7 @@ impl Bench {
     }
 
     fn with(rules: Vec<Rule>, lobby: Lobby) -> Self {
-        let identity = Settings {
-            trusted_proxies: Vec::new(),
-            user: Vec::new(),
-            ipv6_prefix: 64,
-        };
-        let table = Arc::new(RuleTable::new(rules, identity, Secret::from_text("s")));
+        let table = Arc::new(RuleTable::new(rules, Settings::default(), Secret::from_text("s")));
         let clock = Clock::manual(Micros::from_secs(1_728_000_000));
         let store = Arc::new(Memory::new(memory::Settings { max_keys: 100 }, clock.clone()));
         let backend = Backend::Memory(Arc::clone(&store));

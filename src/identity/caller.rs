@@ -208,9 +208,8 @@ mod tests {
 
     fn read(request: &Request<()>, source: &str) -> Result<Option<String>, Ambiguous> {
         let settings = Settings {
-            trusted_proxies: Vec::new(),
             user: vec!["header:x-key".parse().unwrap(), "cookie:sid".parse().unwrap()],
-            ipv6_prefix: 64,
+            ..Settings::default()
         };
         let caller = Caller::identify(request, &settings);
         let subject = Subject {

@@ -25,3 +25,14 @@ pub struct Settings {
     /// Bits of an IPv6 address that name one client, at most 128.
     pub ipv6_prefix: u8,
 }
+
+/// Nobody is trusted, nothing is a user, and an IPv6 /64 is one client.
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            trusted_proxies: Vec::new(),
+            user: Vec::new(),
+            ipv6_prefix: 64,
+        }
+    }
+}

@@ -198,6 +198,18 @@ fn a_server_without_memory_is_trouble() {
 }
 
 #[test]
+fn a_primary_without_the_replicas_that_it_wants_is_trouble() {
+    let site = Site::new(&three());
+    let want = |replicas: &'static str| {
+        move |site: &mut Site| {
+            site.redis
+                .ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+        }
+    };
+    outlast(site, want("1"), want("0"), 0);
+}
+
+#[test]
 fn a_server_that_wants_another_password_is_trouble() {
     let site = Site::new(&three());
     let set = |site: &mut Site| {

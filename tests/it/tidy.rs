@@ -249,7 +249,7 @@ fn files_are_short_and_nothing_is_left_to_do() {
             faults.push(format!("{path} has {lines} lines without its tests"));
         }
         for (number, line) in source.text.lines().enumerate() {
-            for word in ["TODO", "FIXME", "XXX"] {
+            for word in [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")] {
                 if line.contains(word) {
                     faults.push(format!("{path}:{}: {word}", number + 1));
                 }

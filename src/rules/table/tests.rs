@@ -40,9 +40,8 @@ fn rule(name: &str, key: &[&str]) -> Rule {
 fn table(rules: Vec<Rule>) -> Arc<RuleTable> {
     let user = vec!["header:x-user".parse().unwrap()];
     let identity = Settings {
-        trusted_proxies: Vec::new(),
         user,
-        ipv6_prefix: 64,
+        ..Settings::default()
     };
     Arc::new(RuleTable::new(rules, identity, Secret::from_text("s")))
 }

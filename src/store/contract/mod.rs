@@ -103,16 +103,8 @@ pub(crate) fn timed() -> impl Iterator<Item = Kind> {
 /// A table without rules: limiters are told apart by their keys.
 pub(crate) fn table() -> &'static RuleTable {
     static TABLE: LazyLock<RuleTable> =
-        LazyLock::new(|| RuleTable::new(Vec::new(), nobody(), Secret::from_text("contract")));
+        LazyLock::new(|| RuleTable::new(Vec::new(), Settings::default(), Secret::from_text("contract")));
     &TABLE
-}
-
-fn nobody() -> Settings {
-    Settings {
-        trusted_proxies: Vec::new(),
-        user: Vec::new(),
-        ipv6_prefix: 64,
-    }
 }
 
 /// A key that no other call returns.

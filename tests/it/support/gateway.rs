@@ -167,6 +167,12 @@ impl Gateway {
         Client::connect(self.admin_addr())
     }
 
+    /// Whether its limits are in a Redis that the test did not name.
+    pub(crate) fn shares_limits(&self) -> bool {
+        self.redis.is_some()
+    }
+
+    /// Where its admin listener is.
     #[track_caller]
     pub(crate) fn admin_addr(&self) -> SocketAddr {
         self.admin.expect("an admin listener")

@@ -96,6 +96,11 @@ impl Limits {
         }
     }
 
+    /// Whether a rule is in the draft's list.
+    pub(crate) fn has(&self, rule: &str) -> bool {
+        self.members.iter().any(|(name, ..)| name == rule)
+    }
+
     /// Quota left of a rule by the draft's list.
     #[track_caller]
     pub(crate) fn r(&self, rule: &str) -> u64 {
