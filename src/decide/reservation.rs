@@ -12,7 +12,7 @@ use super::lobby::Wait;
 use crate::clock::Micros;
 use crate::limit::{Policy, Receipt, Standing};
 use crate::rules::{Charge, Outcome, Plan, RefundOn};
-use crate::store::{By, Instants, Refund, Reserved, Ruling};
+use crate::store::{By, Refund, Reserved, Ruling};
 
 /// The charges of an admitted request, which may have to [wait for its turn](Self::turn). Dropped before that, it settles
 /// as one that never reached the upstream; dropped before it [settles](Self::settle), as a client that left, or in a panic
@@ -34,7 +34,6 @@ pub struct Leaving<'a> {
 
 /// A settled request: where it stands with its limiters after its own refund.
 pub struct Settled {
-    now: Instants,
     held: Option<Box<Held>>,
 }
 
@@ -89,8 +88,10 @@ impl Reservation {
     /// Settles at the response's head: sends the refunds that the outcome owes.
     pub fn settle(mut self, outcome: Outcome) -> Settled {
         let mut held = self.held.take();
-        let now = held.as_mut().map(|held| held.settle(outcome)).unwrap_or_default();
-        Settled { now, held }
+        if let Some(held) = &mut held {
+            held.settle(outcome);
+        }
+        Settled { held }
     }
 }
 
@@ -112,10 +113,7 @@ impl Leaving<'_> {
     pub fn settle(mut self, outcome: Outcome) -> Settled {
         match self.reservation.take() {
             Some(reservation) => reservation.settle(outcome),
-            None => Settled {
-                now: Instants::default(),
-                held: None,
-            },
+            None => Settled { held: None },
         }
     }
 }
@@ -132,12 +130,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl Settled {
-    /// The instant now.
-    pub fn now(&self) -> Instants {
-        self.now
-    }
-
-    /// The plan, and the rulings with the numbers after the request's own refund.
+    /// The plan, and the rulings with the numbers after the request's own refund, as of now.
     pub fn rulings(&self) -> Option<(&Plan, &[Ruling])> {
         self.held
             .as_ref()
@@ -168,13 +161,15 @@ impl Drop for Tail {
 }
 
 impl Held {
-    /// Refunds what `outcome` owes, and leaves in each ruling the standing after that; one whose reset has passed is
-    /// full. Returns the instant now.
-    fn settle(&mut self, outcome: Outcome) -> Instants {
+    /// Refunds what `outcome` owes, and leaves in each ruling the standing after that, as of now; one whose reset has
+    /// passed is full. All clocks go alike: the time that passed here has passed for whoever ruled.
+    fn settle(&mut self, outcome: Outcome) {
         let refunded = self.refund(outcome);
-        let now = self.limiter.store.now();
+        let passed = self.limiter.store.memory().clock().since(self.reserved.now);
+        self.reserved.now = self.reserved.now.plus(passed);
         for (ruling, refunded) in self.reserved.rulings.iter_mut().zip(refunded) {
-            let now = now.of(ruling.by);
+            let now = ruling.now.plus(passed);
+            ruling.now = now;
             let verdict = &mut ruling.verdict;
             if refunded {
                 verdict.standing = verdict.refunded;
@@ -187,7 +182,6 @@ impl Held {
                 };
             }
         }
-        now
     }
 
     /// Gives back every charge that `outcome` owes and that was not given back before; says which those are.

@@ -13,7 +13,7 @@ use super::lasting::decided_by;
 use super::reservation::give_back;
 use crate::limit::{Policy, Receipt, Verdict};
 use crate::rules::{Charge, OnOutage, Plan, RuleId, RuleTable, Scope};
-use crate::store::{By, Instants, Memory, Redis, Refund, Reserved, Ruling, Store, Trouble};
+use crate::store::{By, Memory, Redis, Refund, Reserved, Ruling, Store, Trouble};
 
 /// The rules that deny a request because their store cannot decide.
 #[derive(Clone, Debug)]
@@ -43,39 +43,29 @@ pub(super) async fn reserve(
     plan: &mut Plan,
 ) -> Result<Reserved, Denial> {
     let mut docket = Docket::new(limiter, plan);
-    let now = |store| Instants {
-        store,
-        here: memory.clock(),
-    };
     let (places, charges) = docket.some(is_here);
     if !charges.is_empty() {
         let reserved = memory.decide(&charges);
         docket.fill(&places, reserved.rulings.into_iter().map(Some));
         if !reserved.admitted {
-            return Ok(docket.close(plan, now(redis.now()), false));
+            return Ok(docket.close(plan, false));
         }
     }
     let (places, charges) = docket.some(|rule, charge| !is_here(rule, charge));
     if charges.is_empty() {
-        return Ok(docket.close(plan, now(redis.now()), true));
+        return Ok(docket.close(plan, true));
     }
     match redis.reserve(&plan.table, &charges).await {
         Ok(Reserved {
-            now: instants,
-            admitted,
-            rulings,
+            admitted, rulings, ..
         }) => {
             docket.fill(&places, rulings.into_iter().map(Some));
-            Ok(docket.close(plan, now(instants.store), admitted))
+            Ok(docket.close(plan, admitted))
         }
-        Err(Trouble {
-            now: instant,
-            admitted,
-            rulings,
-        }) => {
+        Err(Trouble { admitted, rulings }) => {
             docket.fill(&places, rulings.into_iter());
             let admitted = admitted && docket.stand_in(memory)?;
-            Ok(docket.close(plan, now(instant), admitted))
+            Ok(docket.close(plan, admitted))
         }
     }
 }
@@ -155,7 +145,7 @@ impl<'a> Docket<'a> {
     }
 
     /// What was decided. If the request is not admitted, whoever charged it gives that back.
-    fn close(mut self, plan: &mut Plan, now: Instants, admitted: bool) -> Reserved {
+    fn close(mut self, plan: &mut Plan, admitted: bool) -> Reserved {
         if !admitted {
             self.give_back();
         }
@@ -166,7 +156,7 @@ impl<'a> Docket<'a> {
             .unzip();
         plan.charges = charges;
         Reserved {
-            now,
+            now: self.limiter.store.memory().clock(),
             admitted,
             rulings,
         }

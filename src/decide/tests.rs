@@ -266,7 +266,7 @@ fn a_full_lobby_holds_nobody() {
         panic!("there is a seat")
     };
     let verdict = &refusal.reserved.rulings[0].verdict;
-    let wait = verdict.retry.map(|retry| retry.since(refusal.reserved.now.store));
+    let wait = verdict.retry.map(|retry| retry.since(refusal.reserved.now));
     assert_eq!(wait, Some(Micros(200_000)), "when there is room without a wait");
     // A request that has room at once needs no seat.
     bench.clock.set(bench.clock.now().plus(Micros::from_millis(200)));

@@ -22,7 +22,7 @@ use crate::decide::{Decision, Denial, Limiter, Refusal, Settled};
 use crate::identity::{self, Caller};
 use crate::limit::Verdict;
 use crate::rules::{Outcome, Plan, RoutePattern, RuleTable};
-use crate::store::{By, Instants, Reserved, Ruling};
+use crate::store::{By, Ruling};
 
 /// What the limiting stage works by.
 pub struct Limits {
@@ -197,9 +197,9 @@ fn outcome<D>(response: &Response<D>) -> Outcome {
 }
 
 fn refused(limits: &Limits, refusal: &Refusal, grpc: bool) -> respond::Answer {
-    let Reserved { now, rulings, .. } = &refusal.reserved;
-    let lines = lines(limits, &refusal.plan, rulings, *now);
-    let wait = waits(&refusal.plan, rulings, *now).max().unwrap_or_default();
+    let rulings = &refusal.reserved.rulings;
+    let lines = lines(limits, &refusal.plan, rulings);
+    let wait = waits(&refusal.plan, rulings).max().unwrap_or_default();
     let mut answer = if grpc {
         respond::resource_exhausted(wait)
     } else {
@@ -228,24 +228,24 @@ fn unavailable(limits: &Limits, denial: &Denial, grpc: bool) -> respond::Answer 
 }
 
 /// How long it is until those limiters admit again that refused.
-fn waits<'a>(plan: &'a Plan, rulings: &'a [Ruling], now: Instants) -> impl Iterator<Item = Micros> + 'a {
+fn waits<'a>(plan: &'a Plan, rulings: &'a [Ruling]) -> impl Iterator<Item = Micros> + 'a {
     let enforced = plan
         .charges
         .iter()
         .zip(rulings)
         .filter(|(charge, _)| !charge.dry_run);
-    enforced.filter_map(move |(_, ruling)| Some(ruling.verdict.retry?.since(now.of(ruling.by))))
+    enforced.filter_map(|(_, ruling)| Some(ruling.verdict.retry?.since(ruling.now)))
 }
 
 fn show<D>(limits: &Limits, settled: &Settled, response: &mut Response<D>) {
     if let Some((plan, rulings)) = settled.rulings() {
-        let lines = lines(limits, plan, rulings, settled.now());
+        let lines = lines(limits, plan, rulings);
         fields::write(response.headers_mut(), &limits.profiles, &lines);
     }
 }
 
 /// What a client may see: the visible rules that are not dry runs.
-fn lines<'a>(limits: &'a Limits, plan: &Plan, rulings: &[Ruling], now: Instants) -> SmallVec<[Line<'a>; 4]> {
+fn lines<'a>(limits: &'a Limits, plan: &Plan, rulings: &[Ruling]) -> SmallVec<[Line<'a>; 4]> {
     let lines = plan.charges.iter().zip(rulings).filter_map(|(charge, ruling)| {
         let Verdict { standing, retry, .. } = ruling.verdict;
         Some(Line {
@@ -256,7 +256,7 @@ fn lines<'a>(limits: &'a Limits, plan: &Plan, rulings: &[Ruling], now: Instants)
             },
             standing,
             retry,
-            now: now.of(ruling.by),
+            now: ruling.now,
         })
     });
     lines.collect()

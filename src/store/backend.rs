@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{By, Instants, Memory, Redis, Refund, Store};
+use super::{By, Memory, Redis, Refund, Store};
 use crate::rules::RuleTable;
 
 /// The store that the config chose: one concrete type for all floors above.
@@ -39,15 +39,5 @@ impl Backend {
                 By::Memory | By::Overflow | By::Fallback => memory.give_back(one),
             }
         }
-    }
-
-    /// The instant now on both clocks.
-    pub fn now(&self) -> Instants {
-        let here = self.memory().clock();
-        let store = match self {
-            Self::Memory(_) => here,
-            Self::Redis(redis, _) => redis.now(),
-        };
-        Instants { store, here }
     }
 }

@@ -25,8 +25,8 @@ pub use redis::Redis;
 /// What a store decided about one request, from one atomic look at its state.
 #[derive(Clone, Debug)]
 pub struct Reserved {
-    /// When it was decided.
-    pub now: Instants,
+    /// When it was decided, on the clock of this process's memory.
+    pub now: Micros,
     /// Whether every limiter that is not a dry run admitted the request. If not, nothing was charged.
     pub admitted: bool,
     /// A ruling for each charge, in order.
@@ -40,17 +40,10 @@ pub struct Ruling {
     pub key: LimitKey,
     /// Who decided.
     pub by: By,
+    /// When, on the clock of who decided: each server has its own.
+    pub now: Micros,
     /// What the limiter says.
     pub verdict: Verdict<Receipt>,
-}
-
-/// One instant on the clocks that rulings are told by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Instants {
-    /// The store's clock.
-    pub store: Micros,
-    /// The clock of this process's memory: the same, where that is the store.
-    pub here: Micros,
 }
 
 /// Who made a ruling.
@@ -64,16 +57,6 @@ pub enum By {
     Fallback,
     /// A server, in this life of its own.
     Server(u32),
-}
-
-impl Instants {
-    /// The instant on the clock of who made a ruling.
-    pub fn of(&self, by: By) -> Micros {
-        match by {
-            By::Server(_) => self.store,
-            By::Memory | By::Overflow | By::Fallback => self.here,
-        }
-    }
 }
 
 /// A charge to give back.
@@ -94,8 +77,6 @@ pub struct Refund {
 /// The store could not decide, or not all.
 #[derive(Clone, Debug)]
 pub struct Trouble {
-    /// The store's clock, as far as it is known.
-    pub now: Micros,
     /// Whether the limiters that were decided, dry runs aside, admitted the request. If not, nothing was charged.
     pub admitted: bool,
     /// A ruling for each charge that was decided, in order.
@@ -117,7 +98,4 @@ pub trait Store: Send + Sync {
 
     /// Gives charges back that plans of `table` asked for. It is sent, not waited for.
     fn refund(&self, table: &RuleTable, refunds: &[Refund]);
-
-    /// The store's clock now.
-    fn now(&self) -> Micros;
 }

@@ -83,7 +83,7 @@ fn agrees<F: Fixture>(fixture: &F, mut pairs: Vec<Pair>, steps: &[Step]) -> Resu
             Step::Refund(index) if !kept.is_empty() => {
                 let (limiter, (receipt, by), slip) = kept.remove(index.index(kept.len()));
                 let Pair { key, model } = &mut pairs[limiter];
-                let now = fixture.store().now();
+                let now = fixture.now();
                 let refund = Refund {
                     rule: RuleId(0),
                     key: *key,
@@ -130,7 +130,7 @@ fn reserve<F: Fixture>(
         })
         .collect();
     let reserved = fixture.reserve(&charges);
-    let now = reserved.now.store;
+    let now = reserved.now;
     let room: Vec<bool> = asked
         .iter()
         .map(|(limiter, cost, _)| pairs[*limiter].model.read(now, *cost).admitted)

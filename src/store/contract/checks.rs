@@ -29,7 +29,7 @@ pub(crate) fn exactly_the_limit<F: Fixture>(fixture: &F) {
             "{kind:?}"
         );
         assert!(
-            reserved.rulings[0].verdict.retry.unwrap() > reserved.now.store,
+            reserved.rulings[0].verdict.retry.unwrap() > reserved.now,
             "{kind:?}"
         );
         assert!(reserved.rulings[0].verdict.receipt.is_none(), "{kind:?}");
@@ -227,13 +227,13 @@ pub(crate) fn a_changed_limit_acts_at_once<F: Fixture>(fixture: &F) {
         );
         let retry = verdict.retry.unwrap();
         assert!(
-            retry > lowered.now.store && retry <= lowered.now.store.plus(Micros::from_secs(120)),
+            retry > lowered.now && retry <= lowered.now.plus(Micros::from_secs(120)),
             "{kind:?}"
         );
         if !kind.has_window() {
             continue;
         }
-        fixture.pass(retry.since(lowered.now.store));
+        fixture.pass(retry.since(lowered.now));
         assert!(fixture.admits(&with(4)), "{kind:?}");
     }
 }
@@ -248,7 +248,7 @@ pub(crate) fn what_is_in_flight_stays_until_it_is_released<F: Fixture>(fixture: 
     let verdict = &refused.rulings[0].verdict;
     assert!(!refused.admitted);
     assert_eq!((verdict.standing.next, verdict.standing.full), (None, None));
-    assert_eq!(verdict.retry, Some(refused.now.store.plus(Micros::SECOND)));
+    assert_eq!(verdict.retry, Some(refused.now.plus(Micros::SECOND)));
     // All or nothing: what another limiter refuses is not in flight.
     fixture.give_back(&with(3), &flights[0]);
     assert!(fixture.admits(&other[..1]) && !fixture.admits(&other));
@@ -283,7 +283,7 @@ pub(crate) fn a_queue_tells_each_request_its_slot<F: Fixture>(fixture: &F) {
     let verdict = &refused.rulings[0].verdict;
     assert!(!refused.admitted);
     assert_eq!(
-        verdict.retry.map(|retry| millis(retry.since(refused.now.store))),
+        verdict.retry.map(|retry| millis(retry.since(refused.now))),
         Some(50)
     );
     // The one in the middle cannot give its slot to another, the last one can.

@@ -35,6 +35,9 @@ pub(crate) trait Fixture: Sync {
 
     fn store(&self) -> &Self::Store;
 
+    /// The store's clock now.
+    fn now(&self) -> Micros;
+
     /// Lets time pass on the store's clock.
     fn pass(&self, time: Micros);
 

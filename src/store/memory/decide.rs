@@ -11,7 +11,7 @@ use super::table::Tables;
 use crate::clock::Micros;
 use crate::identity::LimitKey;
 use crate::rules::Charge;
-use crate::store::{By, Instants, Reserved, Ruling};
+use crate::store::{By, Reserved, Ruling};
 
 /// Where one charge is decided.
 struct Seat {
@@ -39,10 +39,7 @@ impl Memory {
     pub fn decide(&self, charges: &[Charge]) -> Reserved {
         let now = self.clock.now();
         let mut reserved = Reserved {
-            now: Instants {
-                store: now,
-                here: now,
-            },
+            now,
             admitted: false,
             rulings: SmallVec::new(),
         };
@@ -58,7 +55,7 @@ impl Memory {
     /// Decides one charge, if its key is there: one look at it is enough.
     #[inline]
     fn decide_alone(&self, charge: &Charge, reserved: &mut Reserved) {
-        let (key, now) = (charge.key, reserved.now.here);
+        let (key, now) = (charge.key, reserved.now);
         let Some(mut shard) = self.shards.lock(self.shards.place(key)) else {
             return;
         };
@@ -68,6 +65,7 @@ impl Memory {
             reserved.rulings.push(Ruling {
                 key,
                 by: By::Memory,
+                now,
                 verdict,
             });
         }
@@ -76,7 +74,7 @@ impl Memory {
     fn decide_together(&self, charges: &[Charge], reserved: &mut Reserved) {
         reserved.rulings.reserve_exact(charges.len());
         if !self.attempt(charges, false, reserved) {
-            self.sweeper.make_room(self, reserved.now.here, charges.len());
+            self.sweeper.make_room(self, reserved.now, charges.len());
             self.attempt(charges, true, reserved);
         }
     }
@@ -85,7 +83,7 @@ impl Memory {
     fn attempt(&self, charges: &[Charge], overflow: bool, reserved: &mut Reserved) -> bool {
         let mut hold = Hold {
             memory: self,
-            now: reserved.now.here,
+            now: reserved.now,
             shards: SmallVec::new(),
             claimed: 0,
         };
@@ -189,6 +187,7 @@ impl Hold<'_> {
         reserved.rulings.push(Ruling {
             key,
             by: if overflowed { By::Overflow } else { By::Memory },
+            now,
             verdict: tables.rule(
                 charge.limiter(overflowed),
                 (key, charge.cost),

@@ -119,10 +119,6 @@ impl Store for Memory {
     fn refund(&self, _: &RuleTable, refunds: &[Refund]) {
         self.give_back(refunds);
     }
-
-    fn now(&self) -> Micros {
-        self.clock.now()
-    }
 }
 
 #[cfg(test)]

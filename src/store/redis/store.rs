@@ -25,7 +25,7 @@ use super::watch::{look, watch};
 use crate::clock::{self, Clock, Micros};
 use crate::limit::{Receipt, Verdict};
 use crate::rules::{Charge, RuleTable};
-use crate::store::{By, Instants, Refund, Reserved, Ruling, Store, Trouble};
+use crate::store::{By, Refund, Reserved, Ruling, Store, Trouble};
 use crate::telemetry::Metrics;
 
 /// The store in Redis, shared by all workers.
@@ -239,8 +239,6 @@ impl Store for Redis {
                 None => None,
             });
         }
-        let now = answers.iter().flatten().map(|decided| decided.now).max();
-        let now = now.unwrap_or_else(|| self.now());
         let is_whole = answers.iter().all(Option::is_some);
         let admitted = answers.iter().flatten().all(Decided::admitted);
         let mut parts: SmallVec<[Option<Part>; 1]> = answers
@@ -257,18 +255,11 @@ impl Store for Redis {
         let rulings: SmallVec<[Option<Ruling>; 2]> = rulings.collect();
         match is_whole {
             true => Ok(Reserved {
-                now: Instants {
-                    store: now,
-                    here: self.here.now(),
-                },
+                now: self.here.now(),
                 admitted,
                 rulings: rulings.into_iter().flatten().collect(),
             }),
-            false => Err(Trouble {
-                now,
-                admitted,
-                rulings,
-            }),
+            false => Err(Trouble { admitted, rulings }),
         }
     }
 
@@ -284,25 +275,19 @@ impl Store for Redis {
             self.with_link(home, |link| link.owe(std::iter::once(Debt { owed, life })));
         }
     }
-
-    fn now(&self) -> Micros {
-        match self.shards.first() {
-            Some(shard) => shard.clock.now(),
-            None => self.here.now(),
-        }
-    }
 }
 
 /// What one shard said of a request's charges there.
 struct Part {
     verdicts: std::iter::Fuse<smallvec::IntoIter<[Verdict<Receipt>; 2]>>,
     life: u32,
+    now: Micros,
 }
 
 impl Part {
     /// Takes what a shard decided. Where another one refused, it is given back here.
     fn new(decided: Decided, admitted: bool) -> Self {
-        let life = decided.life;
+        let (life, now) = (decided.life, decided.now);
         let verdicts = if admitted || !decided.admitted() {
             decided.take().map(|counted| counted.verdicts)
         } else {
@@ -312,6 +297,7 @@ impl Part {
         Self {
             verdicts: verdicts.unwrap_or_default().into_iter().fuse(),
             life,
+            now,
         }
     }
 
@@ -320,6 +306,7 @@ impl Part {
         Some(Ruling {
             key: charge.key,
             by: By::Server(self.life),
+            now: self.now,
             verdict: self.verdicts.next()?,
         })
     }
