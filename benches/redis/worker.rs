@@ -11,7 +11,7 @@ use tollgate::clock;
 use tollgate::identity::{self, LimitKey, Secret};
 use tollgate::limit::{Policy, Spec};
 use tollgate::rules::{Match, Missing, OnOutage, Rule, RuleTable, Scope};
-use tollgate::store::redis::{Address, Eviction, Settings};
+use tollgate::store::redis::{Address, Eviction, Servers, Settings};
 use tollgate::store::{Redis, Store};
 use tollgate::telemetry::Metrics;
 
@@ -37,7 +37,7 @@ impl Worker {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let (alarms, _) = mpsc::channel(1);
         let asking = Asking {
-            store: Redis::new(settings(port), &Metrics::new().unwrap(), &alarms),
+            store: Redis::new(settings(port), &Arc::new(Metrics::new().unwrap()), &alarms),
             table: table(rules, spec),
             policy: spec.policy().unwrap(),
         };
@@ -106,10 +106,10 @@ impl Asking {
 fn settings(port: u16) -> Settings {
     Settings {
         prefix: "tollgate".to_owned(),
-        shards: vec![Address {
+        servers: Servers::Shards(vec![Address {
             host: "127.0.0.1".to_owned(),
             port,
-        }],
+        }]),
         username: None,
         password: None,
         database: 0,

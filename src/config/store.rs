@@ -11,7 +11,7 @@ use super::reader::Section;
 use super::secret;
 use super::words::quoted;
 use crate::identity::Secret;
-use crate::store::redis::{Address, Eviction, Password, Settings};
+use crate::store::redis::{Address, Eviction, Password, Servers, Settings};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -105,7 +105,7 @@ fn redis(store: &Section<'_>, is_used: bool) -> Option<Settings> {
     }
     Some(Settings {
         prefix: prefix.unwrap_or_else(|| "tollgate".to_owned()),
-        shards: shards?,
+        servers: Servers::Shards(shards?),
         username,
         password: password.map(Password::new),
         database: database.unwrap_or(0),

@@ -13,7 +13,7 @@ use super::lasting::decided_by;
 use super::reservation::give_back;
 use crate::limit::{Policy, Receipt, Verdict};
 use crate::rules::{Charge, OnOutage, Plan, RuleId, RuleTable, Scope};
-use crate::store::{By, Memory, Redis, Refund, Reserved, Ruling, Store, Trouble};
+use crate::store::{By, Memory, Partial, Redis, Refund, Reserved, Ruling, Store};
 
 /// The rules that deny a request because their store cannot decide.
 #[derive(Clone, Debug)]
@@ -62,7 +62,8 @@ pub(super) async fn reserve(
             docket.fill(&places, rulings.into_iter().map(Some));
             Ok(docket.close(plan, admitted))
         }
-        Err(Trouble { admitted, rulings }) => {
+        Err(partial) => {
+            let Partial { admitted, rulings } = *partial;
             docket.fill(&places, rulings.into_iter());
             let admitted = admitted && docket.stand_in(memory)?;
             Ok(docket.close(plan, admitted))

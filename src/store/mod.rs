@@ -74,9 +74,9 @@ pub struct Refund {
     pub by: By,
 }
 
-/// The store could not decide, or not all.
+/// Not all charges of a request were decided: the store could not, or one part of it refused before another was asked.
 #[derive(Clone, Debug)]
-pub struct Trouble {
+pub struct Partial {
     /// Whether the limiters that were decided, dry runs aside, admitted the request. If not, nothing was charged.
     pub admitted: bool,
     /// A ruling for each charge that was decided, in order.
@@ -89,12 +89,12 @@ pub trait Store: Send + Sync {
     /// aside) has room and all are charged, or nothing changes. A dry-run limiter is charged only if the request is admitted and it has room itself.
     ///
     /// # Errors
-    /// The store could not decide, or not all.
+    /// Not all was decided.
     fn reserve(
         &self,
         table: &RuleTable,
         charges: &[Charge],
-    ) -> impl Future<Output = Result<Reserved, Trouble>> + Send;
+    ) -> impl Future<Output = Result<Reserved, Box<Partial>>> + Send;
 
     /// Gives charges back that plans of `table` asked for. It is sent, not waited for.
     fn refund(&self, table: &RuleTable, refunds: &[Refund]);

@@ -190,12 +190,13 @@ fn services_names_and_ports_agree() {
     let (compose, settings) = (compose(), settings());
     let services = &compose["services"];
     let networks = |name: &str| texts(&services[name]["networks"]);
-    let shards = settings.store.redis.unwrap().shards;
+    let redis = settings.store.redis.unwrap();
+    let shards = redis.servers.listed();
     let targets = settings.upstreams.iter().flat_map(|upstream| &upstream.targets);
     let mut hosts: Vec<_> = targets.map(|target| target.host().unwrap().to_owned()).collect();
     for shard in shards {
         assert_eq!(shard.port, 6_379);
-        hosts.push(shard.host);
+        hosts.push(shard.host.clone());
     }
     assert_eq!(hosts, ["upstream", "redis"]);
     for host in &hosts {

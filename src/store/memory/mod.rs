@@ -15,7 +15,7 @@ mod table;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{Refund, Reserved, Store, Trouble};
+use super::{Partial, Refund, Reserved, Store};
 use crate::clock::{Clock, Micros};
 use crate::rules::{Charge, RuleTable};
 
@@ -112,7 +112,7 @@ impl Memory {
 }
 
 impl Store for Memory {
-    async fn reserve(&self, _: &RuleTable, charges: &[Charge]) -> Result<Reserved, Trouble> {
+    async fn reserve(&self, _: &RuleTable, charges: &[Charge]) -> Result<Reserved, Box<Partial>> {
         Ok(self.decide(charges))
     }
 

@@ -9,6 +9,7 @@ use crate::limit::{Policy, Receipt};
 use super::keys::Keys;
 use super::names::Name;
 use super::scripts::Script;
+use super::settings::Address;
 
 /// One charge of a request.
 #[derive(Clone, Debug)]
@@ -37,6 +38,22 @@ pub(super) struct Owed {
     pub(super) policy: Policy,
     /// The proof of the charge.
     pub(super) receipt: Receipt,
+}
+
+/// A charge to give back, in the life of the server that it was made in.
+pub(super) struct Debt {
+    /// What is owed.
+    pub(super) owed: Owed,
+    /// The server's life.
+    pub(super) life: u32,
+}
+
+/// Refunds that are to be made at another server than the one that was asked: their keys are on their way there.
+pub(super) struct Stray {
+    /// The server.
+    pub(super) to: Address,
+    /// The refunds.
+    pub(super) debts: Vec<Debt>,
 }
 
 /// A limiter to be looked at.

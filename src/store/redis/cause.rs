@@ -4,10 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use super::recount::WrongShape;
+use super::settings::Address;
 
 /// Why a server gave no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Cause {
+    /// Nobody has said where it listens.
+    #[error("no Sentinel names it")]
+    Unknown,
     /// There is no connection.
     #[error("cannot connect: {0}")]
     Unreachable(String),
@@ -23,6 +27,9 @@ pub(super) enum Cause {
     /// A reply that no script of ours gives.
     #[error("it answers what no script of ours says")]
     Odd,
+    /// Servers of a cluster name one another without end.
+    #[error("the servers of the cluster name one another for the same key")]
+    Circle,
     /// It does not serve as a store.
     #[error("{0}")]
     Unfit(String),
@@ -56,6 +63,15 @@ pub(super) struct Refused {
     text: String,
 }
 
+/// Where else a call is to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redirect {
+    /// The server.
+    pub(super) address: Address,
+    /// Whether only this call is, and later ones still come here.
+    pub(super) once: bool,
+}
+
 impl Refused {
     /// The reply with this code and what follows it.
     pub(super) fn new(code: &str, detail: Option<&str>) -> Self {
@@ -69,6 +85,40 @@ impl Refused {
     /// Whether the script is not known.
     pub(super) fn is_noscript(&self) -> bool {
         self.code == "NOSCRIPT"
+    }
+
+    /// Whether a connection has to log in first.
+    pub(super) fn wants_login(&self) -> bool {
+        self.code == "NOAUTH"
+    }
+
+    /// Whether the server belongs to no cluster.
+    pub(super) fn is_no_cluster(&self) -> bool {
+        self.text.contains("cluster support disabled")
+    }
+
+    /// Whether the Sentinel knows no such master.
+    pub(super) fn is_no_master(&self) -> bool {
+        self.text.contains("No such master with that name")
+    }
+
+    /// Whether the keys of the call are on their way from one server to another.
+    pub(super) fn is_tryagain(&self) -> bool {
+        self.code == "TRYAGAIN"
+    }
+
+    /// The server of the cluster that has the keys, as one that listens at `here` names it.
+    pub(super) fn redirect(&self, here: &Address) -> Option<Redirect> {
+        let once = match self.code.as_str() {
+            "MOVED" => false,
+            "ASK" => true,
+            _ => return None,
+        };
+        let (host, port) = self.text.split(' ').nth(2)?.rsplit_once(':')?;
+        Some(Redirect {
+            address: here.neighbour(host, port.parse().ok()?),
+            once,
+        })
     }
 
     /// Whether nothing can have been changed.

@@ -20,6 +20,13 @@ impl Homes {
         Self((0..partitions).map(home).collect())
     }
 
+    /// A partition is at home on the server at this place from now on.
+    pub(super) fn set(&mut self, Partition(partition): Partition, place: usize) {
+        if let Some(home) = self.0.get_mut(usize::from(partition)) {
+            *home = place;
+        }
+    }
+
     /// The place of a partition's server in the list.
     pub(super) fn of(&self, Partition(partition): Partition) -> usize {
         self.0.get(usize::from(partition)).copied().unwrap_or(0)

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout_at};
 
-use super::call::{Ask, Owed, reserve_command, settle_command};
+use super::call::{Ask, Debt, Owed, Stray, reserve_command, settle_command};
 use super::cause::{Cause, Refused};
-use super::link::{Debt, Decided, Link, Waiting};
+use super::link::{Answer, Decided, Link};
 use super::recount::{Counted, ReserveReply, read_reserve, read_settle};
 use super::scripts::Scripts;
+use super::sent::{Asker, Call, Sent, grouped, tell_none};
 use super::session::{Reply, Session};
 use crate::clock::{self, Micros};
 
@@ -38,73 +38,11 @@ pub(super) struct Line {
     sent: VecDeque<Sent>,
 }
 
-/// A call that has no reply yet.
-struct Sent {
-    call: Call,
-    began: Instant,
-    /// Whether nobody waits for it any more.
-    late: bool,
-}
-
-enum Call {
-    Reserve(Vec<Asker>),
-    Settle(Vec<Debt>),
-}
-
-/// A request in a call.
-struct Asker {
-    ask: Ask,
-    deadline: Instant,
-    /// `None` once it was told that there is no decision.
-    reply: Option<oneshot::Sender<Option<Decided>>>,
-}
-
 /// Most charges of a call, and most refunds: it stays below a millisecond of the server's time.
 const CHARGES: usize = 128;
 
 /// How long replies are waited for on a connection that is given up.
 const LINGER: Duration = Duration::from_secs(5);
-
-impl From<Waiting> for Asker {
-    fn from(Waiting { ask, deadline, reply }: Waiting) -> Self {
-        Self {
-            ask,
-            deadline,
-            reply: Some(reply),
-        }
-    }
-}
-
-impl Asker {
-    fn tell_none(&mut self) {
-        if let Some(reply) = self.reply.take() {
-            let _ = reply.send(None);
-        }
-    }
-
-    /// As one that waits, if it still does.
-    fn waiting(self) -> Option<Waiting> {
-        Some(Waiting {
-            ask: self.ask,
-            deadline: self.deadline,
-            reply: self.reply?,
-        })
-    }
-}
-
-impl Sent {
-    /// When somebody who waits for it has waited long enough.
-    fn patience(&self, deadline: Duration) -> Option<Instant> {
-        match &self.call {
-            _ if self.late => None,
-            Call::Reserve(askers) => {
-                let waiting = askers.iter().filter(|asker| asker.reply.is_some());
-                waiting.map(|asker| asker.deadline).min()
-            }
-            Call::Settle(_) => Some(self.began + deadline),
-        }
-    }
-}
 
 impl Line {
     /// Over a connection that has just begun, in this life of the server.
@@ -174,24 +112,42 @@ impl Line {
     /// Sends all that waits, refunds first.
     fn send_next(&mut self) {
         let now = clock::now();
-        let debts = self.link.next_debts(self.life, CHARGES);
-        if !debts.is_empty() {
-            self.send(Call::Settle(debts), now, false);
-        }
-        let asks = self.link.next_asks(now, CHARGES);
-        if !asks.is_empty() {
-            self.send(
-                Call::Reserve(asks.into_iter().map(Asker::from).collect()),
-                now,
-                false,
-            );
+        for call in self.next_calls(now) {
+            self.send(call, now, false);
         }
     }
 
+    /// All that waits, in as few calls as may be: one of refunds and one of requests, in a cluster one for each partition.
+    fn next_calls(&self, now: Instant) -> Vec<Call> {
+        let debts = self.link.next_debts(self.life, CHARGES);
+        let asks = self.link.next_asks(now, CHARGES);
+        let askers: Vec<Asker> = asks.into_iter().map(Asker::from).collect();
+        let (debts, askers) = if self.link.shard.settings.is_cluster() {
+            let (asking, settled): (Vec<Asker>, _) = askers.into_iter().partition(|asker| asker.asking);
+            let mut groups = grouped(settled, Asker::partition);
+            groups.extend(asking.into_iter().map(|asker| vec![asker]));
+            (grouped(debts, |debt| debt.owed.name.partition()), groups)
+        } else {
+            (vec![debts], vec![askers])
+        };
+        let settles = debts.into_iter().filter(|debts| !debts.is_empty());
+        let reserves = askers.into_iter().filter(|askers| !askers.is_empty());
+        settles
+            .map(Call::Settle)
+            .chain(reserves.map(Call::Reserve))
+            .collect()
+    }
+
     fn send(&mut self, call: Call, began: Instant, whole: bool) {
+        if let Call::Reserve(askers) = &call
+            && askers.iter().any(|asker| asker.asking)
+        {
+            self.send(Call::Asking, began, whole);
+        }
         let shard = Arc::clone(&self.link.shard);
         let scripts = if whole { &*self.whole } else { &*shard.scripts };
         match &call {
+            Call::Asking => self.session.say(&redis::cmd("ASKING")),
             Call::Reserve(askers) => {
                 // The server must not charge who has been told by then that there is no decision.
                 let first = askers.iter().map(|asker| asker.deadline).min().unwrap_or(began);
@@ -250,6 +206,7 @@ impl Line {
                     Err(wrong.into())
                 }
             },
+            (Call::Asking, Ok(_)) => Ok(()),
             (call, Err(refused)) => self.refused(call, refused, sent.began, sent.late),
         }
     }
@@ -278,7 +235,7 @@ impl Line {
             };
             // Who has left, or was told that there is none, gets back what it was charged: the decision is dropped.
             if let Some(reply) = asker.reply {
-                let _ = reply.send(Some(decided));
+                let _ = reply.send(Answer::Decided(Box::new(decided)));
             }
         }
     }
@@ -298,7 +255,12 @@ impl Line {
             self.send(call, began, true);
             return Ok(());
         }
+        let call = match self.elsewhere(call, &refused, began) {
+            Some(call) => call,
+            None => return Ok(()),
+        };
         match call {
+            Call::Asking => {}
             Call::Reserve(askers) if refused.is_before() => {
                 self.link.shard.meter.not_executed.inc();
                 tell_none(askers);
@@ -315,6 +277,48 @@ impl Line {
         }
         self.link.shard.failed(&cause);
         Ok(())
+    }
+
+    /// What becomes of a call to a server of a cluster that does not have the keys: whoever asked is told where they are.
+    /// Gives the call back if that is not what the answer says.
+    fn elsewhere(&mut self, call: Call, refused: &Refused, began: Instant) -> Option<Call> {
+        if !self.link.shard.settings.is_cluster() {
+            return Some(call);
+        }
+        if refused.is_tryagain() {
+            return match call.one_by_one() {
+                Ok(calls) => {
+                    calls.into_iter().for_each(|call| self.send(call, began, false));
+                    None
+                }
+                Err(Call::Reserve(askers)) if askers.iter().all(|asker| asker.ask.len() > 1) => {
+                    askers.into_iter().for_each(|asker| asker.tell(Answer::Apart));
+                    None
+                }
+                Err(call) => Some(call),
+            };
+        }
+        let Some(to) = refused.redirect(self.session.address()) else {
+            return Some(call);
+        };
+        let shard = &self.link.shard;
+        match call {
+            Call::Asking => {}
+            Call::Reserve(askers) => {
+                shard.meter.not_executed.inc();
+                for asker in askers {
+                    asker.tell(|ask| Answer::Elsewhere { ask, to: to.clone() });
+                }
+            }
+            // The keys move with all that they know, and the server that names their new place still lives.
+            Call::Settle(debts) if to.once => shard.stray(Stray {
+                to: to.address,
+                debts,
+            }),
+            // Another server has taken over: it may have lost what this one charged.
+            Call::Settle(debts) => self.lost(&debts),
+        }
+        None
     }
 
     fn heard(&self, now: Micros, late: bool) {
@@ -362,16 +366,10 @@ impl Line {
             waited |= !sent.late;
             match sent.call {
                 Call::Reserve(askers) if !sent.late => self.unknown(askers),
-                Call::Reserve(_) => {}
+                Call::Asking | Call::Reserve(_) => {}
                 Call::Settle(debts) => self.lost(&debts),
             }
         }
         waited
-    }
-}
-
-fn tell_none(askers: Vec<Asker>) {
-    for mut asker in askers {
-        asker.tell_none();
     }
 }

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::call::{Ask, Owed};
+use super::call::{Ask, Debt, Owed};
+use super::cause::Redirect;
 use super::recount::Counted;
 use super::shard::Shard;
 use crate::clock::Micros;
@@ -31,16 +32,27 @@ pub(super) struct Waiting {
     pub(super) ask: Ask,
     /// When it goes on without an answer.
     pub(super) deadline: Instant,
-    /// Where the answer goes: `None` if there is no decision.
-    pub(super) reply: oneshot::Sender<Option<Decided>>,
+    /// Whether its keys may be on their way to the server.
+    pub(super) asking: bool,
+    /// Where the answer goes.
+    pub(super) reply: oneshot::Sender<Answer>,
 }
 
-/// A charge to give back, in the life of the server that it was made in.
-pub(super) struct Debt {
-    /// What is owed.
-    pub(super) owed: Owed,
-    /// The server's life.
-    pub(super) life: u32,
+/// How a question ended.
+pub(super) enum Answer {
+    /// It was decided.
+    Decided(Box<Decided>),
+    /// It was not, or nobody knows.
+    Undecided,
+    /// Another server has its keys.
+    Elsewhere {
+        /// The question.
+        ask: Ask,
+        /// Which.
+        to: Redirect,
+    },
+    /// Some of its keys are here, some are on their way to another server: no call may name them together.
+    Apart(Ask),
 }
 
 /// A request that was decided. Unless it is [taken](Self::take), because whoever asked has left or no longer waits, what
@@ -60,7 +72,7 @@ pub(super) struct Decided {
 
 /// An answer that is to come.
 pub(super) struct Pending {
-    answer: Option<oneshot::Receiver<Option<Decided>>>,
+    answer: Option<oneshot::Receiver<Answer>>,
     shard: Arc<Shard>,
 }
 
@@ -78,7 +90,7 @@ impl Link {
     }
 
     /// Puts a question; the answer comes by `deadline`, or a little later to say that there is none.
-    pub(super) fn ask(&self, ask: Ask, deadline: Instant) -> Pending {
+    pub(super) fn ask(&self, ask: Ask, deadline: Instant, asking: bool) -> Pending {
         let pending = |answer| Pending {
             answer,
             shard: Arc::clone(&self.shard),
@@ -91,7 +103,12 @@ impl Link {
         if queue.closed {
             return pending(None);
         }
-        queue.asks.push_back(Waiting { ask, deadline, reply });
+        queue.asks.push_back(Waiting {
+            ask,
+            deadline,
+            asking,
+            reply,
+        });
         drop(queue);
         self.filled.notify_one();
         pending(Some(answer))
@@ -158,7 +175,7 @@ impl Link {
                 charges = charges.saturating_sub(waiting.ask.len());
             } else if waiting.deadline <= now {
                 charges = charges.saturating_sub(waiting.ask.len());
-                let _ = waiting.reply.send(None);
+                let _ = waiting.reply.send(Answer::Undecided);
             } else {
                 next.push(waiting);
             }
@@ -166,16 +183,20 @@ impl Link {
         next
     }
 
-    /// Takes at most `most` refunds for the server's present life. Those for an earlier one are moot.
+    /// Takes at most `most` refunds for the server's present life. Those for another one are lost with it.
     pub(super) fn next_debts(&self, life: u32, most: usize) -> Vec<Debt> {
-        let mut next = Vec::new();
+        let (mut next, mut lost) = (Vec::new(), 0);
         let mut queue = self.queue();
         while next.len() < most {
             match queue.debts.pop_front() {
                 Some(debt) if debt.life == life => next.push(debt),
-                Some(_) => {}
+                Some(_) => lost += 1,
                 None => break,
             }
+        }
+        drop(queue);
+        if lost > 0 {
+            self.shard.meter.refunds_lost.inc_by(lost);
         }
         next
     }
@@ -192,7 +213,7 @@ impl Link {
     pub(super) fn refuse(&self) {
         let asks = std::mem::take(&mut self.queue().asks);
         for waiting in asks {
-            let _ = waiting.reply.send(None);
+            let _ = waiting.reply.send(Answer::Undecided);
         }
     }
 
@@ -200,6 +221,11 @@ impl Link {
     pub(super) fn close(&self) {
         self.queue().closed = true;
         self.filled.notify_one();
+    }
+
+    /// Whether it takes no more questions.
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue().closed
     }
 
     /// Takes all refunds that wait.
@@ -213,13 +239,18 @@ impl Link {
 }
 
 impl Pending {
-    /// The answer; `None` if there is no decision.
-    pub(super) async fn answer(self) -> Option<Decided> {
+    /// Who was asked.
+    pub(super) fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
+    /// The answer.
+    pub(super) async fn answer(self) -> Answer {
         let answer = match self.answer {
-            Some(answer) => answer.await.ok().flatten(),
-            None => None,
+            Some(answer) => answer.await.unwrap_or(Answer::Undecided),
+            None => Answer::Undecided,
         };
-        if answer.is_none() {
+        if matches!(answer, Answer::Undecided) {
             self.shard.missed();
         }
         answer

@@ -14,13 +14,16 @@ pub(super) struct Names {
 }
 
 /// A part of all keys, which are on one server together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Partition(pub(super) u16);
 
 /// The name of one key: `PREFIX:{PARTITION}:RULE:FINGERPRINT:HASH`. The partition alone is what a cluster hashes, so that
 /// nobody who chooses a text chooses a slot.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Name(SmallVec<[u8; 96]>);
+pub(super) struct Name {
+    bytes: SmallVec<[u8; 96]>,
+    partition: Partition,
+}
 
 const HEX: [u8; 16] = *b"0123456789abcdef";
 
@@ -35,10 +38,13 @@ impl Names {
 
     /// The name of a caller's key with a rule, as the rule is [labelled](crate::rules::RuleTable::label).
     pub(super) fn name(&self, label: &str, key: LimitKey) -> Name {
-        let mut name = Name(SmallVec::from_slice(self.prefix.as_bytes()));
+        let partition = self.partition(key);
+        let mut name = Name {
+            bytes: SmallVec::from_slice(self.prefix.as_bytes()),
+            partition,
+        };
         name.push(b":{");
-        let Partition(partition) = self.partition(key);
-        name.push(itoa::Buffer::new().format(partition).as_bytes());
+        name.push(itoa::Buffer::new().format(partition.0).as_bytes());
         name.push(b"}:");
         name.push(label.as_bytes());
         name.push(b":");
@@ -57,18 +63,23 @@ impl Names {
 
 impl Name {
     fn push(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// The bytes of the name.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
+    }
+
+    /// The part of all keys that it is in.
+    pub(super) fn partition(&self) -> Partition {
+        self.partition
     }
 }
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
+        f.write_str(&String::from_utf8_lossy(&self.bytes))
     }
 }
 

@@ -19,6 +19,7 @@ use crate::clock::Micros;
 
 /// A connection that is logged in and knows the scripts.
 pub(super) struct Session {
+    address: Address,
     stream: TcpStream,
     /// Commands, of which the first `sent` bytes are written.
     outbox: Vec<u8>,
@@ -47,27 +48,44 @@ impl Session {
         settings: &Settings,
         scripts: &Scripts,
     ) -> Result<(Self, Greeting), Cause> {
-        let connected = TcpStream::connect((address.host.as_str(), address.port)).await;
-        let stream = connected.map_err(|error| Cause::Unreachable(error.to_string()))?;
-        stream.set_nodelay(true)?;
-        let mut session = Self {
-            stream,
-            outbox: Vec::new(),
-            sent: 0,
-            inbox: BytesMut::new(),
-        };
+        let mut session = Self::reach(address, settings).await?;
         let greeting = session.greet(settings, scripts).await?;
         Ok((session, greeting))
     }
 
+    /// Connects, and no more.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub(super) async fn reach(address: &Address, _settings: &Settings) -> Result<Self, Cause> {
+        let connected = TcpStream::connect((address.host.as_str(), address.port)).await;
+        let stream = connected.map_err(|error| Cause::Unreachable(error.to_string()))?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            address: address.clone(),
+            stream,
+            outbox: Vec::new(),
+            sent: 0,
+            inbox: BytesMut::new(),
+        })
+    }
+
+    /// Logs in, if there is anything to log in with.
+    ///
+    /// # Errors
+    /// The server does not let it in.
+    pub(super) async fn log_in(&mut self, settings: &Settings) -> Result<(), Cause> {
+        if let Some(login) = login(settings) {
+            self.say(&login);
+            self.reply().await??;
+        }
+        Ok(())
+    }
+
     async fn greet(&mut self, settings: &Settings, scripts: &Scripts) -> Result<Greeting, Cause> {
         let mut needed = 0_usize;
-        if settings.username.is_some() || settings.password.is_some() {
-            let mut login = redis::cmd("AUTH");
-            if let Some(username) = &settings.username {
-                login.arg(username);
-            }
-            self.say(login.arg(settings.password.as_ref().map_or("", Password::expose)));
+        if let Some(login) = login(settings) {
+            self.say(&login);
             needed = needed.saturating_add(1);
         }
         if settings.database != 0 {
@@ -90,6 +108,11 @@ impl Session {
         let server = Server::read(&self.reply().await??)?;
         let now = time(&self.reply().await??)?;
         Ok(Greeting { server, now })
+    }
+
+    /// The server.
+    pub(super) fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Where commands are written to.
@@ -149,6 +172,19 @@ impl Session {
             Err(_) => Err(Cause::Odd),
         }
     }
+}
+
+/// The command that logs in, if there is anything to log in with.
+fn login(settings: &Settings) -> Option<redis::Cmd> {
+    if settings.username.is_none() && settings.password.is_none() {
+        return None;
+    }
+    let mut login = redis::cmd("AUTH");
+    if let Some(username) = &settings.username {
+        login.arg(username);
+    }
+    login.arg(settings.password.as_ref().map_or("", Password::expose));
+    Some(login)
 }
 
 /// An instant as `TIME` gives it.

@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct Settings {
     /// What the names of all keys begin with.
     pub prefix: String,
-    /// The primaries that the keys are shared out to: at least one, each once.
-    pub shards: Vec<Address>,
+    /// Where the keys are.
+    pub servers: Servers,
     /// The user to log in as; without one, the server's default user.
     pub username: Option<String>,
     /// The password to log in with; without one and without a user, there is no login.
@@ -22,6 +22,22 @@ pub struct Settings {
     pub deadline: Duration,
     /// What becomes of a server that may evict limiters.
     pub eviction: Eviction,
+}
+
+/// The servers that the keys are shared out to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// These primaries: at least one, each once.
+    Shards(Vec<Address>),
+    /// The primaries of the cluster that at least one of these belongs to.
+    Cluster(Vec<Address>),
+    /// The primary that Sentinels name.
+    Sentinel {
+        /// What they call it.
+        master: String,
+        /// The Sentinels that are asked first: at least one.
+        nodes: Vec<Address>,
+    },
 }
 
 /// Where a server listens.
@@ -45,6 +61,36 @@ pub enum Eviction {
 /// A password, which is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
+
+impl Servers {
+    /// The servers as they are configured.
+    pub fn listed(&self) -> &[Address] {
+        match self {
+            Self::Shards(listed) | Self::Cluster(listed) | Self::Sentinel { nodes: listed, .. } => listed,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether each partition is decided in a call of its own: its server may not be its neighbour's for long.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+}
+
+impl Address {
+    /// The server of the same cluster that it says is at `host`, which is its own host where it says none.
+    pub(super) fn neighbour(&self, host: &str, port: u16) -> Self {
+        let host = match host {
+            "" | "?" => &self.host,
+            host => host,
+        };
+        Self {
+            host: host.to_owned(),
+            port,
+        }
+    }
+}
 
 impl Password {
     /// This text.

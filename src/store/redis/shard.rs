@@ -4,10 +4,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{mpsc, watch};
+use arc_swap::ArcSwapOption;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::alarm::Alarm;
 use super::breaker::Breaker;
+use super::call::Stray;
 use super::cause::Cause;
 use super::guard::{Check, Failing, Server};
 use super::scripts::Scripts;
@@ -19,7 +22,10 @@ use crate::telemetry::ShardMeter;
 
 /// One server, as all workers of this process see it.
 pub(super) struct Shard {
-    pub(super) address: Address,
+    /// What it is called: where it listens, or what Sentinels call it.
+    pub(super) name: String,
+    /// Where it listens now, if that is known.
+    address: ArcSwapOption<Address>,
     pub(super) settings: Arc<Settings>,
     pub(super) scripts: Arc<Scripts>,
     pub(super) clock: ServerClock,
@@ -29,18 +35,25 @@ pub(super) struct Shard {
     breaker: Breaker,
     /// How often it was in trouble: connections from before are not trusted after.
     troubles: AtomicU32,
-    /// How many lives of the server were seen; refunds of an earlier one are moot.
-    lives: AtomicU32,
+    /// How many lives of servers were seen by all shards of the store; refunds of an earlier one are moot.
+    lives: Arc<AtomicU32>,
     seen: Mutex<Seen>,
     /// Requests that it did not decide since its trouble began.
     missed: AtomicU64,
     alarms: mpsc::Sender<Alarm>,
+    strays: mpsc::Sender<Stray>,
+    /// Told when the server may not be the right one any more.
+    doubts: Arc<Notify>,
+    /// Told when it listens somewhere else.
+    moved: Notify,
 }
 
 /// What was seen of a server last.
 #[derive(Default)]
 struct Seen {
     run_id: String,
+    /// The number of the server's life.
+    life: u32,
     failing: Vec<Failing>,
     /// Since when it is in trouble, and why.
     trouble: Option<(Instant, Cause)>,
@@ -49,8 +62,10 @@ struct Seen {
 /// How a server is.
 #[derive(Clone, Debug)]
 pub struct ShardHealth {
-    /// Where it listens.
+    /// What it is called.
     pub shard: String,
+    /// Where it listens, if that is known.
+    pub address: Option<String>,
     /// Why it decides nothing, if so.
     pub trouble: Option<String>,
     /// The guards that fail, by name.
@@ -60,14 +75,16 @@ pub struct ShardHealth {
 impl Shard {
     /// A server of which nothing is known yet.
     pub(super) fn new(
-        address: &Address,
-        settings: &Arc<Settings>,
-        scripts: &Arc<Scripts>,
+        name: &str,
+        address: Option<Address>,
+        (settings, scripts): (&Arc<Settings>, &Arc<Scripts>),
         meter: ShardMeter,
-        alarms: mpsc::Sender<Alarm>,
+        lives: &Arc<AtomicU32>,
+        (alarms, strays, doubts): (&mpsc::Sender<Alarm>, &mpsc::Sender<Stray>, &Arc<Notify>),
     ) -> Self {
         Self {
-            address: address.clone(),
+            name: name.to_owned(),
+            address: ArcSwapOption::from_pointee(address),
             settings: Arc::clone(settings),
             scripts: Arc::clone(scripts),
             clock: ServerClock::new(Clock::monotonic()),
@@ -75,10 +92,13 @@ impl Shard {
             trouble: watch::Sender::new(false),
             breaker: Breaker::default(),
             troubles: AtomicU32::new(0),
-            lives: AtomicU32::new(0),
+            lives: Arc::clone(lives),
             seen: Mutex::default(),
             missed: AtomicU64::new(0),
-            alarms,
+            alarms: alarms.clone(),
+            strays: strays.clone(),
+            doubts: Arc::clone(doubts),
+            moved: Notify::new(),
         }
     }
 
@@ -87,8 +107,9 @@ impl Shard {
     /// # Errors
     /// There is none.
     pub(super) async fn open(&self) -> Result<(Session, Server), Cause> {
+        let address = self.address.load_full().ok_or(Cause::Unknown)?;
         let (session, Greeting { server, now }) =
-            Session::open(&self.address, &self.settings, &self.scripts).await?;
+            Session::open(&address, &self.settings, &self.scripts).await?;
         self.learn(now);
         Ok((session, server))
     }
@@ -127,10 +148,10 @@ impl Shard {
         for failing in self.failing().iter().filter(|failing| !failing.is_trouble()) {
             match self.settings.eviction {
                 Eviction::Refuse => {
-                    tracing::error!(shard = %self.address, reason = failing.why, "store at risk");
+                    tracing::error!(shard = self.name, reason = failing.why, "store at risk");
                 }
                 Eviction::Allow => {
-                    tracing::warn!(shard = %self.address, reason = failing.why, "store at risk");
+                    tracing::warn!(shard = self.name, reason = failing.why, "store at risk");
                 }
             }
         }
@@ -160,6 +181,7 @@ impl Shard {
 
     /// A call failed, whatever the reason: after a few of them in a row nobody asks any more.
     pub(super) fn failed(&self, cause: &Cause) {
+        self.doubts.notify_one();
         if self.breaker.failed() {
             self.trouble_begins(cause);
         }
@@ -167,6 +189,7 @@ impl Shard {
 
     /// The server cannot decide: nobody asks any more.
     pub(super) fn trip(&self, cause: &Cause) {
+        self.doubts.notify_one();
         if self.breaker.trip() {
             self.trouble_begins(cause);
         }
@@ -182,9 +205,9 @@ impl Shard {
         self.troubles.fetch_add(1, Relaxed);
         self.trouble.send_replace(true);
         self.meter.degraded.set(1);
-        tracing::error!(shard = %self.address, reason = %cause, "store in trouble: rules decide by on_outage");
+        tracing::error!(shard = self.name, reason = %cause, "store in trouble: rules decide by on_outage");
         self.tell(Alarm::Trouble {
-            shard: self.address.to_string(),
+            shard: self.name.clone(),
             reason: cause.to_string(),
         });
     }
@@ -196,7 +219,7 @@ impl Shard {
             return;
         };
         if *before != cause {
-            tracing::warn!(shard = %self.address, reason = %cause, "store still in trouble");
+            tracing::warn!(shard = self.name, reason = %cause, "store still in trouble");
             *before = cause;
         }
     }
@@ -212,13 +235,13 @@ impl Shard {
         self.trouble.send_replace(false);
         self.meter.degraded.set(0);
         tracing::info!(
-            shard = %self.address,
+            shard = self.name,
             secs = format_args!("{secs:.1}"),
             undecided = missed,
             "store recovered"
         );
         self.tell(Alarm::Recovered {
-            shard: self.address.to_string(),
+            shard: self.name.clone(),
             secs,
             undecided: missed,
         });
@@ -228,10 +251,33 @@ impl Shard {
     pub(super) fn health(&self) -> ShardHealth {
         let seen = self.seen();
         ShardHealth {
-            shard: self.address.to_string(),
+            shard: self.name.clone(),
+            address: self.address.load().as_ref().map(|address| address.to_string()),
             trouble: seen.trouble.as_ref().map(|(_, cause)| cause.to_string()),
             failing: seen.failing.iter().map(|failing| failing.check.name()).collect(),
         }
+    }
+
+    /// It listens here from now on; connections to where it listened before are not trusted.
+    pub(super) fn moves_to(&self, address: Address) {
+        self.address.store(Some(Arc::new(address)));
+        self.troubles.fetch_add(1, Relaxed);
+        self.moved.notify_one();
+    }
+
+    /// Waits until it listens somewhere else.
+    pub(super) async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    /// Where it listens, if that is known.
+    pub(super) fn address(&self) -> Option<Arc<Address>> {
+        self.address.load_full()
+    }
+
+    /// Whether it is the server that listens there.
+    pub(super) fn is_at(&self, address: &Address) -> bool {
+        self.address.load().as_ref().is_some_and(|own| **own == *address)
     }
 
     /// The number of the life that the server is in.
@@ -239,9 +285,18 @@ impl Shard {
         let mut seen = self.seen();
         if seen.run_id != server.run_id {
             seen.run_id.clone_from(&server.run_id);
-            self.lives.fetch_add(1, Relaxed);
+            seen.life = self.lives.fetch_add(1, Relaxed).saturating_add(1);
         }
-        self.lives.load(Relaxed)
+        seen.life
+    }
+
+    /// Takes refunds that are to be made at another server.
+    pub(super) fn stray(&self, stray: Stray) {
+        if let Err(TrySendError::Full(Stray { debts, .. }) | TrySendError::Closed(Stray { debts, .. })) =
+            self.strays.try_send(stray)
+        {
+            self.meter.refunds_lost.inc_by(debts.len() as u64);
+        }
     }
 
     /// Whoever listens hears of it; where nobody keeps up, the log has it.

@@ -63,7 +63,10 @@ async fn check(shard: &Shard) {
 async fn recover(shard: &Shard) {
     let (mut pause, longest) = PAUSES;
     loop {
-        sleep(jitter(pause)).await;
+        tokio::select! {
+            () = sleep(jitter(pause)) => {}
+            () = shard.moved() => {}
+        }
         match attempt(shard).await {
             Ok(()) => {
                 shard.trouble_ends();
@@ -77,7 +80,7 @@ async fn recover(shard: &Shard) {
 }
 
 /// From a half of a pause to all of it, so that gateways do not all come at once.
-fn jitter(pause: Duration) -> Duration {
+pub(super) fn jitter(pause: Duration) -> Duration {
     let random = getrandom::u32().unwrap_or(u32::MAX);
     pause.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))
 }
