@@ -67,4 +67,5 @@ pub mod rules;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+pub mod tls;
 pub mod upstream;

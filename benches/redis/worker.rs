@@ -109,6 +109,7 @@ fn settings(port: u16) -> Settings {
         servers: Servers::Shards(vec![Address {
             host: "127.0.0.1".to_owned(),
             port,
+            tls: false,
         }]),
         username: None,
         password: None,
@@ -116,6 +117,7 @@ fn settings(port: u16) -> Settings {
         partitions: 256,
         // What is recorded is sent again until the end.
         deadline: Duration::from_secs(3_600),
+        tls: None,
         eviction: Eviction::Refuse,
     }
 }

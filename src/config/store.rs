@@ -1,5 +1,6 @@
 //! `[store]` and `[alarm]`.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::secret;
 use super::words::quoted;
 use crate::identity::Secret;
 use crate::store::redis::{Address, Eviction, Password, Servers, Settings};
+use crate::tls::{self, TlsClient};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -36,7 +38,7 @@ pub(super) fn store(root: &Section<'_>, shares: bool) -> (Store, Option<Secret>)
     let hash_key = store.item("hash_key").and_then(|item| secret::read(&item));
     let snapshot = used(&store, "snapshot", kind == Kind::Memory).and_then(|item| snapshot(&item));
     let redis = redis(&store, kind == Kind::Redis);
-    store.later(&["cluster", "sentinel", "ca"]);
+    store.later(&["cluster", "sentinel"]);
     store.finish();
     if let (false, Kind::Redis, Some(item)) = (shares, kind, store.item("kind")) {
         let problem = "`kind = \"redis\"` is for the gateway: a layer keeps its limits in memory";
@@ -94,6 +96,7 @@ fn redis(store: &Section<'_>, is_used: bool) -> Option<Settings> {
         let (least, most) = (Duration::from_millis(1), Duration::from_secs(10));
         item.within(item.duration()?, least, most, super::show_duration)
     });
+    let ca = used(store, "ca", is_used);
     if !is_used {
         return None;
     }
@@ -103,9 +106,11 @@ fn redis(store: &Section<'_>, is_used: bool) -> Option<Settings> {
             .notes
             .absent("shards", store.header, "`shards` is missing in [store]", hint);
     }
+    let shards = shards?;
     Some(Settings {
+        tls: trust(store, ca.as_ref(), &shards),
         prefix: prefix.unwrap_or_else(|| "tollgate".to_owned()),
-        servers: Servers::Shards(shards?),
+        servers: Servers::Shards(shards),
         username,
         password: password.map(Password::new),
         database: database.unwrap_or(0),
@@ -135,12 +140,60 @@ fn servers(item: &Item<'_>) -> Option<Vec<Address>> {
     let mut servers: Vec<Address> = Vec::new();
     for item in &items {
         let Some(server) = server(item) else { continue };
-        if servers.contains(&server) {
+        // With TLS or without, there is one server at an address.
+        let same = |other: &Address| other.host == server.host && other.port == server.port;
+        if servers.iter().any(same) {
             item.refuse(format!("{server} is listed twice"), "each server once");
         }
         servers.push(server);
     }
-    Some(servers)
+    (servers.len() == items.len()).then_some(servers)
+}
+
+/// Whom to trust: by TLS, if any of the servers is spoken to by it.
+fn trust(store: &Section<'_>, ca: Option<&Item<'_>>, servers: &[Address]) -> Option<TlsClient> {
+    let by_tls = servers.iter().any(|server| server.tls);
+    match ca {
+        Some(ca) if by_tls => authorities(ca),
+        Some(ca) => {
+            let span = store.key_span(ca.key).unwrap_or(ca.span);
+            let problem = "`ca` is for `rediss://`, and no server is named so";
+            store
+                .notes
+                .error(span, problem, "leave it out, or write \"rediss://…\" for TLS");
+            None
+        }
+        None if by_tls => {
+            let system = TlsClient::trusting_the_system();
+            let refuse = |error: &tls::NoTrust| {
+                let hint = "`ca = \"ca.pem\"` in [store] says whom to trust";
+                store
+                    .notes
+                    .error(store.value_span("shards"), error.to_string(), hint);
+            };
+            system.inspect_err(refuse).ok()
+        }
+        None => None,
+    }
+}
+
+/// Those whose certificates are in a file.
+fn authorities(item: &Item<'_>) -> Option<TlsClient> {
+    let text = item.text()?;
+    let path = item.notes.surroundings.folder.join(text);
+    let name = quoted(&path.to_string_lossy());
+    let problem = match fs::read(&path) {
+        Ok(pem) => match TlsClient::trusting(&pem) {
+            Ok(client) => return Some(client),
+            Err(error) => format!("{name} is {error}"),
+        },
+        Err(error) => format!("cannot read {name}: {error}"),
+    };
+    item.refuse(
+        problem,
+        "a PEM file with the certificates to trust; a relative name starts at the config's folder",
+    );
+    None
 }
 
 /// The server that a URL names.
@@ -156,18 +209,12 @@ fn server(item: &Item<'_>) -> Option<Address> {
         );
         return None;
     }
-    if text.starts_with("rediss://") {
-        item.refuse("`rediss://` is not supported yet", SERVER);
-        return None;
-    }
     let url = match text.contains("://") {
         true => text.to_owned(),
         false => format!("redis://{text}"),
     };
-    let uri = url
-        .parse::<Uri>()
-        .ok()
-        .filter(|uri| uri.scheme_str() == Some("redis"));
+    let is_ours = |uri: &Uri| matches!(uri.scheme_str(), Some("redis" | "rediss"));
+    let uri = url.parse::<Uri>().ok().filter(is_ours);
     let Some(uri) = uri else {
         item.refuse(format!("{} is no URL of a server", quoted(text)), SERVER);
         return None;
@@ -191,7 +238,15 @@ fn server(item: &Item<'_>) -> Option<Address> {
         Some(port) => port.as_str().parse().ok().filter(|port| *port > 0),
         None => Some(PORT),
     };
+    let tls = uri.scheme_str() == Some("rediss");
     match (host, port) {
+        (host, _) if tls && !host.is_empty() && !tls::can_name(host) => {
+            item.refuse(
+                format!("no certificate can be for {}", quoted(host)),
+                "a name or an IP address",
+            );
+            None
+        }
         ("", _) | (_, None) => {
             item.refuse(format!("{} is no URL of a server", quoted(text)), SERVER);
             None
@@ -199,6 +254,7 @@ fn server(item: &Item<'_>) -> Option<Address> {
         (host, Some(port)) => Some(Address {
             host: host.to_ascii_lowercase(),
             port,
+            tls,
         }),
     }
 }

@@ -166,11 +166,6 @@ fn what_does_not_exist_yet_is_said_to() {
             "cluster",
         ),
         (
-            "[identity]",
-            "[store]\nkind = \"redis\"\nshards = [\"rediss://127.0.0.1\"]\n[identity]",
-            "rediss",
-        ),
-        (
             "limit = 100",
             "limit = 100\nlease = { size = 20, hold = \"1s\" }",
             "lease",

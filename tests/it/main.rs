@@ -56,6 +56,7 @@ mod snapshot;
 mod standing_in;
 mod streaming;
 mod tidy;
+mod tls;
 mod together;
 mod trace;
 mod unread;

@@ -22,7 +22,7 @@ const NETWORK: &str = "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$";
 const METHOD: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 const HOST: &str = r"^(\*\.)?(\[.+\]|[0-9A-Za-z._-]+)$";
 const TARGET: &str = "^(http|h2c)://[^/@?#]+$";
-const SERVER: &str = r"^(redis://)?[^/@?#\s]+/?$";
+const SERVER: &str = r"^(rediss?://)?[^/@?#\s]+/?$";
 const PATH: &str = "^/[^?#]*$";
 const FILE: &str = "[^/]$";
 
@@ -101,7 +101,7 @@ pub(super) fn own(table: &str, key: &str, inline: impl Fn(&str) -> Value) -> Val
 /// The value of a key of `[store]`.
 fn of_store(key: &str) -> Value {
     match key {
-        "snapshot" => text(FILE),
+        "snapshot" | "ca" => text(FILE),
         "prefix" => {
             let prefix = text(&format!("^[!-z|~]{{1,{PREFIX_MOST}}}$"));
             defaulting(prefix, json!("tollgate"))

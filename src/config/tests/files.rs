@@ -59,3 +59,34 @@ fn a_file_that_cannot_be_read_is_a_finding() {
     );
     assert!(report.render(false).contains("level = \""));
 }
+
+#[test]
+fn whom_to_trust_is_in_a_file_beside_the_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    let store = "[store]\nkind = \"redis\"\nshards = [\"h\", \"rediss://g\"]\nca = \"ca.pem\"\n";
+    fs::write(&path, CONFIG.replace("file:token", "t") + store).unwrap();
+    let certificate = || rcgen::generate_simple_self_signed(["g".to_owned()]).unwrap();
+    let redis = || load(&path).unwrap().settings.store.redis.unwrap();
+
+    let (one, other) = (certificate(), certificate());
+    fs::write(folder.path().join("ca.pem"), one.cert.pem()).unwrap();
+    let first = redis();
+    let by_tls: Vec<bool> = first.servers.listed().iter().map(|shard| shard.tls).collect();
+    assert_eq!(by_tls, [false, true]);
+    assert_eq!(first, redis());
+    fs::write(folder.path().join("ca.pem"), other.cert.pem()).unwrap();
+    assert_ne!(first, redis(), "another certificate is another store");
+
+    for nothing in [String::new(), "hello".to_owned(), one.signing_key.serialize_pem()] {
+        fs::write(folder.path().join("ca.pem"), nothing).unwrap();
+        let said = load(&path).unwrap_err().to_string();
+        let name = folder.path().join("ca.pem");
+        assert!(
+            said.contains(&format!(
+                ":8:6: error: {name:?} is no PEM file with a certificate;"
+            )),
+            "{said}"
+        );
+    }
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::recount::WrongShape;
 use super::settings::Address;
+use crate::tls;
 
 /// Why a server gave no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +16,9 @@ pub(super) enum Cause {
     /// There is no connection.
     #[error("cannot connect: {0}")]
     Unreachable(String),
+    /// There is a connection, but no TLS over it, or not with whom it should be.
+    #[error("no TLS: {0}")]
+    Tls(String),
     /// The connection ended.
     #[error("the connection ended: {0}")]
     Cut(String),
@@ -133,6 +137,13 @@ impl Refused {
     }
 }
 
+impl Cause {
+    /// The connection ended, by the server's will as far as is known.
+    pub(super) fn closed() -> Self {
+        Self::Cut("closed by the server".to_owned())
+    }
+}
+
 impl From<Refused> for Cause {
     fn from(refused: Refused) -> Self {
         Self::Answered(refused.text)
@@ -141,7 +152,12 @@ impl From<Refused> for Cause {
 
 impl From<io::Error> for Cause {
     fn from(error: io::Error) -> Self {
-        Self::Cut(error.to_string())
+        match tls::fault(&error) {
+            Some(fault) => Self::Tls(fault),
+            // A server that ends without a word of TLS.
+            None if error.kind() == io::ErrorKind::UnexpectedEof => Self::closed(),
+            None => Self::Cut(error.to_string()),
+        }
     }
 }
 

@@ -60,6 +60,7 @@ mod tests {
         let server = |number| Address {
             host: "10.0.0.1".to_owned(),
             port: 7_000 + number,
+            tls: false,
         };
         (0..count).map(server).collect()
     }

@@ -29,6 +29,7 @@ mod session;
 mod settings;
 mod shard;
 mod store;
+mod stream;
 mod survey;
 mod tend;
 mod time;

@@ -8,19 +8,19 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use redis::Value;
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 
 use super::cause::{Cause, Refused};
 use super::guard::Server;
 use super::scripts::Scripts;
 use super::settings::{Address, Password, Settings};
+use super::stream::Stream;
 use super::wire;
 use crate::clock::Micros;
 
 /// A connection that is logged in and knows the scripts.
 pub(super) struct Session {
     address: Address,
-    stream: TcpStream,
+    stream: Stream,
     /// Commands, of which the first `sent` bytes are written.
     outbox: Vec<u8>,
     sent: usize,
@@ -57,13 +57,10 @@ impl Session {
     ///
     /// # Errors
     /// There is no connection.
-    pub(super) async fn reach(address: &Address, _settings: &Settings) -> Result<Self, Cause> {
-        let connected = TcpStream::connect((address.host.as_str(), address.port)).await;
-        let stream = connected.map_err(|error| Cause::Unreachable(error.to_string()))?;
-        stream.set_nodelay(true)?;
+    pub(super) async fn reach(address: &Address, settings: &Settings) -> Result<Self, Cause> {
         Ok(Self {
             address: address.clone(),
-            stream,
+            stream: Stream::open(address, settings).await?,
             outbox: Vec::new(),
             sent: 0,
             inbox: BytesMut::new(),
@@ -144,8 +141,7 @@ impl Session {
             }
             let read = pin!(self.stream.read_buf(&mut self.inbox));
             if ready!(read.poll(cx))? == 0 {
-                let text = "closed by the server".to_owned();
-                return Poll::Ready(Err(Cause::Cut(text)));
+                return Poll::Ready(Err(Cause::closed()));
             }
         }
     }
@@ -160,7 +156,8 @@ impl Session {
         }
         self.outbox.clear();
         self.sent = 0;
-        Poll::Ready(Ok(()))
+        // TLS may hold back what it was given.
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn take(&mut self, length: usize) -> Result<Reply, Cause> {

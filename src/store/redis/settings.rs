@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::tls::TlsClient;
+
 /// What the store in Redis is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -14,6 +16,8 @@ pub struct Settings {
     pub username: Option<String>,
     /// The password to log in with; without one and without a user, there is no login.
     pub password: Option<Password>,
+    /// How servers are spoken to whose addresses are for TLS; without it they are not.
+    pub tls: Option<TlsClient>,
     /// The logical database.
     pub database: u32,
     /// How many partitions the keys fall into, at least one.
@@ -40,13 +44,15 @@ pub enum Servers {
     },
 }
 
-/// Where a server listens.
+/// Where a server listens. It is shown, and keys find their home, without regard to TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// A name or an IP address, an IPv6 one without brackets.
     pub host: String,
     /// The TCP port.
     pub port: u16,
+    /// Whether it is spoken to by TLS.
+    pub tls: bool,
 }
 
 /// What becomes of a server whose `maxmemory-policy` is not `noeviction`.
@@ -88,6 +94,7 @@ impl Address {
         Self {
             host: host.to_owned(),
             port,
+            tls: self.tls,
         }
     }
 }

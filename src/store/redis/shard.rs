@@ -204,7 +204,7 @@ impl Shard {
         self.seen().trouble = Some((clock::now(), cause.clone()));
         self.troubles.fetch_add(1, Relaxed);
         self.trouble.send_replace(true);
-        self.meter.degraded.set(1);
+        self.meter.degraded.inc();
         tracing::error!(shard = self.name, reason = %cause, "store in trouble: rules decide by on_outage");
         self.tell(Alarm::Trouble {
             shard: self.name.clone(),
@@ -233,7 +233,7 @@ impl Shard {
         let secs = clock::now().saturating_duration_since(since).as_secs_f64();
         self.breaker.close();
         self.trouble.send_replace(false);
-        self.meter.degraded.set(0);
+        self.meter.degraded.dec();
         tracing::info!(
             shard = self.name,
             secs = format_args!("{secs:.1}"),
@@ -306,5 +306,14 @@ impl Shard {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shard {
+    /// The trouble of a store that a reload has replaced is over.
+    fn drop(&mut self) {
+        if self.seen().trouble.is_some() {
+            self.meter.degraded.dec();
+        }
     }
 }

@@ -135,6 +135,7 @@ mod tests {
         Address {
             host: host.to_owned(),
             port,
+            tls: false,
         }
     }
 

@@ -15,6 +15,7 @@ mod redis;
 mod script;
 mod shared;
 mod time;
+mod tls;
 mod tools;
 mod upstream;
 
@@ -33,5 +34,6 @@ pub(crate) use redis::Redis;
 pub(crate) use script::standard;
 pub(crate) use shared::{DEADLINE, OWN_WORK, RECOVERY, STORE, Site, on_redis, three, timed};
 pub(crate) use time::{epoch_micros, epoch_seconds, noise, threads, wait_until};
+pub(crate) use tls::{Authority, ByTls};
 pub(crate) use tools::{node, python, tool};
 pub(crate) use upstream::{Exchange, Gate, Upstream};
