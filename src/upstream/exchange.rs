@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::future;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) enum Lost<B: Body + 'static> {
 
 /// Waits until `answer` is there, for as long as `response` from when the request has been sent.
 pub(super) async fn answered<B, F>(
-    answer: F,
+    mut answer: Pin<&mut F>,
     timer: &mut Timer,
     response: Duration,
     upload: Option<&Upload<B::Error>>,
@@ -36,7 +36,6 @@ where
     B: Body + 'static,
     F: Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>>,
 {
-    let mut answer = pin!(answer);
     let mut deadline = clock::now() + response;
     let (mut uploading, mut taken) = (upload, 0);
     future::poll_fn(|cx| {

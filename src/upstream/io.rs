@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
@@ -18,6 +18,9 @@ const BEFORE_ANSWER: usize = 512 << 10;
 
 /// After so many bytes of that, others have their turn: hyper reads on as long as there is something to read.
 const AT_A_TIME: usize = 32 << 10;
+
+/// A connection keeps room for a head of so many bytes.
+const USUAL_HEAD: usize = 2 << 10;
 
 /// The upstream has said [`BEFORE_ANSWER`], and no answer.
 #[derive(Debug, thiserror::Error)]
@@ -35,14 +38,19 @@ pub(super) struct Wire {
     unanswered: AtomicBool,
     in_use: AtomicBool,
     switched: AtomicBool,
+    /// Whether what is written next is the head of a request that may have to be written again.
+    keeps: AtomicBool,
+    head: Mutex<Vec<u8>>,
     first: Notify,
     uses: AtomicU64,
 }
 
 impl Wire {
-    /// A request is about to be sent. `verify`: only if the upstream has not closed the connection meanwhile.
-    pub(super) fn begin(&self, verify: bool) {
+    /// A request is about to be sent. `verify`: only if the upstream has not closed the connection meanwhile. `keep`: its
+    /// head may be asked for again.
+    pub(super) fn begin(&self, verify: bool, keep: bool) {
         self.verify.store(verify, Relaxed);
+        self.keeps.store(keep, Relaxed);
         self.heard.store(0, Relaxed);
         self.unanswered.store(true, Relaxed);
     }
@@ -55,6 +63,25 @@ impl Wire {
     /// Whether any byte came since the request was sent.
     pub(super) fn heard(&self) -> bool {
         self.heard.load(Relaxed) > 0
+    }
+
+    /// Keeps what is about to be written, if it is a head that may be asked for: it comes in one piece.
+    fn keep(&self, parts: &[IoSlice<'_>]) {
+        if !self.keeps.load(Relaxed) {
+            return;
+        }
+        self.keeps.store(false, Relaxed);
+        let mut head = self.head();
+        head.clear();
+        head.shrink_to(USUAL_HEAD);
+        for part in parts {
+            head.extend_from_slice(part);
+        }
+    }
+
+    /// The head of the request that was sent last, as it was written, if it was to be kept.
+    pub(super) fn head(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The upstream has switched to another protocol: a socket that takes no bytes is an error then.
@@ -170,6 +197,7 @@ impl AsyncWrite for Wired {
         if self.deaf {
             return Poll::Pending;
         }
+        self.wire.keep(&[IoSlice::new(buf)]);
         let outcome = Pin::new(&mut self.socket).poll_write(cx, buf);
         self.write_on(outcome)
     }
@@ -182,6 +210,7 @@ impl AsyncWrite for Wired {
         if self.deaf {
             return Poll::Pending;
         }
+        self.wire.keep(bufs);
         let outcome = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
         self.write_on(outcome)
     }

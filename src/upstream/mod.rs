@@ -11,6 +11,7 @@ mod failures;
 mod io;
 mod outgoing;
 mod pool;
+mod repeat;
 mod send;
 mod streams;
 mod target;

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
 
 /// How far a request body has come.
 #[derive(Debug)]
@@ -40,17 +39,10 @@ pub(super) enum Stage {
 #[error("the request body failed")]
 pub(super) struct Failed;
 
-pin_project! {
-    /// A request body, or none.
-    #[project = OutgoingProj]
-    pub(super) enum Outgoing<B: Body> {
-        Empty,
-        Body {
-            #[pin]
-            inner: B,
-            upload: Arc<Upload<B::Error>>,
-        },
-    }
+/// A request body, or none. Boxed: most requests have none, and each is moved often.
+pub(super) enum Outgoing<B: Body> {
+    Empty,
+    Body(Pin<Box<B>>, Arc<Upload<B::Error>>),
 }
 
 impl<B: Body> Outgoing<B> {
@@ -68,7 +60,7 @@ impl<B: Body> Outgoing<B> {
             }),
         });
         let watched = Arc::clone(&upload);
-        (Self::Body { inner, upload }, Some(watched))
+        (Self::Body(Box::pin(inner), upload), Some(watched))
     }
 }
 
@@ -124,10 +116,10 @@ impl<B: Body> Body for Outgoing<B> {
     type Error = Failed;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, Failed>>> {
-        let OutgoingProj::Body { mut inner, upload } = self.project() else {
+        let Self::Body(inner, upload) = &mut *self else {
             return Poll::Ready(None);
         };
         match inner.as_mut().poll_frame(cx) {
@@ -155,14 +147,14 @@ impl<B: Body> Body for Outgoing<B> {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Body { inner, .. } => inner.is_end_stream(),
+            Self::Body(inner, _) => inner.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Body { inner, .. } => inner.size_hint(),
+            Self::Body(inner, _) => inner.size_hint(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use super::exchange::{Fate, Lost, answered};
 use super::failures::Failures;
 use super::outgoing::{Outgoing, Upload};
 use super::pool::Pool;
+use super::repeat;
 use super::streams::{self, Set, Shared};
 use super::targets::Targets;
 use super::timer::Timer;
@@ -129,71 +131,77 @@ where
         self.failures.lost();
     }
 
-    async fn attempt(
-        self: &Arc<Self>,
+    /// No `async fn`, which would hold the request twice.
+    fn attempt<'a>(
+        self: &'a Arc<Self>,
         worker: usize,
         request: Request<B>,
-        departed: &AtomicBool,
-        patience: &mut Patience,
-    ) -> Result<Response<UpstreamBody<B>>, SendError<B::Error>> {
-        let flight = self.flight(patience).await?;
+        departed: &'a AtomicBool,
+        patience: &'a mut Patience,
+    ) -> impl Future<Output = Result<Response<UpstreamBody<B>>, SendError<B::Error>>> + Send {
         let (mut parts, body) = request.into_parts();
         let (body, upload) = Outgoing::new(body);
-        if self.targets.http2() {
-            let request = Request::from_parts(parts, body);
-            // Boxed: it is larger by 1 KB than what HTTP/1.1 needs.
-            let shared = self.share(worker, request, upload, flight, departed, patience);
-            return Box::pin(shared).await;
-        }
         let repeatable = upload.is_none() && is_idempotent(&parts.method);
-        let switches = parts.headers.contains_key(UPGRADE);
-        let target = self.targets.turn();
-        if !parts.headers.contains_key(HOST)
+        let (switches, target) = (parts.headers.contains_key(UPGRADE), self.targets.turn());
+        if !self.targets.http2()
+            && !parts.headers.contains_key(HOST)
             && let Ok(host) = HeaderValue::from_str(self.targets.authority(target).as_str())
         {
             parts.headers.insert(HOST, host);
         }
         let mut request = Request::from_parts(parts, body);
-        let mut kept = self.pool.take(worker, target);
-        loop {
-            let mut conn = match kept.take() {
-                Some(conn) => conn,
-                None => self.open(target, patience).await?,
+        async move {
+            // What is rarely waited for is boxed, so that every other request is smaller.
+            let flight = match Arc::clone(&self.flights).try_acquire_owned() {
+                Ok(flight) => flight,
+                Err(_) => Box::pin(self.flight(patience)).await?,
             };
-            let spare = (conn.used && repeatable).then(|| copy(&request));
-            patience.target = conn.target;
-            conn.wire.begin(conn.used && !repeatable);
-            departed.store(true, Relaxed);
-            // A second turn is on a new connection, and then the last.
-            let answer = conn.sender.try_send_request(request);
-            request = match answered(answer, &mut conn.timer, self.response, upload.as_deref()).await {
-                Ok(response) if is_unfit(&response, switches) => return Err(SendError::Broken(None)),
-                Ok(response) => {
-                    conn.wire.answered();
-                    return Ok(self.lend(response, conn, worker, upload, flight));
-                }
-                Err(Lost::Unsent(unsent, _)) if conn.used => {
-                    departed.store(false, Relaxed);
-                    *unsent
-                }
-                Err(Lost::Broken(error) | Lost::Unsent(_, error)) => {
-                    if let Some(failed) = upload.as_ref().and_then(|upload| upload.take_error()) {
-                        return Err(SendError::RequestBody(failed));
+            if self.targets.http2() {
+                let shared = self.share((worker, target), request, upload, flight, departed, patience);
+                return Box::pin(shared).await;
+            }
+            let mut kept = self.pool.take(worker, target);
+            loop {
+                let mut conn = match kept.take() {
+                    Some(conn) => conn,
+                    None => Box::pin(self.open(target, patience)).await?,
+                };
+                let used = conn.used;
+                patience.target = conn.target;
+                conn.wire.begin(used && !repeatable, used && repeatable);
+                departed.store(true, Relaxed);
+                // A second turn is on a new connection, and then the last.
+                let answer = pin!(conn.sender.try_send_request(request));
+                request = match answered(answer, &mut conn.timer, self.response, upload.as_deref()).await {
+                    Ok(response) if is_unfit(&response, switches) => return Err(SendError::Broken(None)),
+                    Ok(response) => {
+                        conn.wire.answered();
+                        return Ok(self.lend(response, conn, worker, upload, flight));
                     }
-                    match spare {
-                        Some(spare) if !conn.wire.heard() => spare,
-                        _ => return Err(SendError::Broken(Some(error))),
+                    Err(Lost::Unsent(unsent, _)) if used => {
+                        departed.store(false, Relaxed);
+                        *unsent
                     }
-                }
-                Err(Lost::TimedOut) => return Err(SendError::Timeout),
-            };
+                    Err(Lost::Broken(error) | Lost::Unsent(_, error)) => {
+                        if let Some(failed) = upload.as_ref().and_then(|upload| upload.take_error()) {
+                            return Err(SendError::RequestBody(failed));
+                        }
+                        let again = used && repeatable && !conn.wire.heard();
+                        match again.then(|| repeat::request(&conn.wire.head())).flatten() {
+                            Some(again) => again,
+                            None => return Err(SendError::Broken(Some(error))),
+                        }
+                    }
+                    Err(Lost::TimedOut) => return Err(SendError::Timeout),
+                };
+            }
         }
     }
 
     /// The same over HTTP/2, on a connection that carries other requests as well.
     async fn share(
         &self,
-        worker: usize,
+        (worker, target): (usize, usize),
         mut request: Request<Outgoing<B>>,
         upload: Option<Arc<Upload<B::Error>>>,
         flight: OwnedSemaphorePermit,
@@ -201,16 +209,15 @@ where
         patience: &mut Patience,
     ) -> Result<Response<UpstreamBody<B>>, SendError<B::Error>> {
         let repeatable = upload.is_none() && is_idempotent(request.method());
-        let target = self.targets.turn();
         streams::translate(&mut request, self.targets.authority(target));
         let mut timer = Timer::new(clock::now() + self.response);
         let mut turns = 0;
         loop {
             turns += 1;
             let (mut sender, turn) = self.join(worker, target, patience).await?;
-            let spare = upload.is_none().then(|| copy(&request));
+            let spare = upload.is_none().then(|| repeat::copy(&request));
             departed.store(true, Relaxed);
-            let answer = sender.try_send_request(request);
+            let answer = pin!(sender.try_send_request(request));
             let (unsent, error) = match answered(answer, &mut timer, self.response, upload.as_deref()).await {
                 Ok(response) => {
                     let lease = Lease::Shared(turn, flight);
@@ -284,9 +291,6 @@ where
 
     /// Waits for the leave to have one more request in flight.
     async fn flight(&self, patience: &mut Patience) -> Result<OwnedSemaphorePermit, SendError<B::Error>> {
-        if let Ok(flight) = Arc::clone(&self.flights).try_acquire_owned() {
-            return Ok(flight);
-        }
         let waiting = Arc::clone(&self.flights).acquire_owned();
         match timeout_at(patience.until().into(), waiting).await {
             Ok(Ok(flight)) => Ok(flight),
@@ -387,14 +391,4 @@ fn is_idempotent(method: &Method) -> bool {
         *method,
         Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
     )
-}
-
-/// A request without a body, once more.
-fn copy<B: Body>(request: &Request<Outgoing<B>>) -> Request<Outgoing<B>> {
-    let mut copy = Request::new(Outgoing::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }
