@@ -173,10 +173,7 @@ pub fn run(source: Source, opened: impl FnOnce(&Addresses)) -> Result<(), AppErr
         let gateway = Gateway::new(current.generation(), Arc::clone(&metrics), worker);
         move |peer, _| {
             let connection = gateway.connection(peer);
-            service_fn(move |request| {
-                let connection = Arc::clone(&connection);
-                async move { Ok(connection.handle(request).await) }
-            })
+            service_fn(move |request| Arc::clone(&connection).handle(request))
         }
     });
     stopped.trigger();

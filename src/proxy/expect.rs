@@ -26,10 +26,10 @@ pub(super) fn is_met<B>(request: &Request<B>) -> bool {
 /// What the body of a request waits for on its way up: a 100 of the upstream, or [`PATIENCE`]. The upstream is told what
 /// the client expects where both can act on it: HTTP/1.1, with a body.
 pub(super) fn go<B: Body>(request: &mut Request<B>) -> Option<Go> {
-    let waits = request.version() == Version::HTTP_11
-        && request.headers().contains_key(EXPECT)
-        && !request.body().is_end_stream();
-    if !waits {
+    if !request.headers().contains_key(EXPECT) {
+        return None;
+    }
+    if request.version() != Version::HTTP_11 || request.body().is_end_stream() {
         request.headers_mut().remove(EXPECT);
         return None;
     }

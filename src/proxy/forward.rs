@@ -1,5 +1,6 @@
 //! The innermost step: sends a request to its upstream, and answers itself where the upstream does not.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -42,10 +43,10 @@ pub(super) struct Way<'a> {
 }
 
 /// Sends a request to its upstream.
-pub(super) async fn forward(
+pub(super) fn forward(
     way: Way<'_>,
     mut request: Request<RequestBody>,
-) -> Response<Download<FromUpstream>> {
+) -> impl Future<Output = Result<Response<Download<FromUpstream>>, Infallible>> {
     let go = expect::go(&mut request);
     let (mut head, body) = request.into_parts();
     let switch = Switch::asked(&mut head, &body);
@@ -56,22 +57,24 @@ pub(super) async fn forward(
         switch.ask(&mut head.headers);
     }
     let body = Upload::new(body, way.settings.body_bytes, way.settings.body, go);
+    let request = Request::from_parts(head, body);
     let started = clock::now();
-    let sent = way
-        .upstream
-        .send(way.worker, Request::from_parts(head, body), way.departed)
-        .await;
-    way.metrics
-        .upstream_seconds
-        .observe(clock::now().duration_since(started).as_secs_f64());
-    match sent {
-        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => switched(switch, response),
-        Ok(mut response) => {
-            hop::clean(response.headers_mut());
-            *response.version_mut() = Version::HTTP_11;
-            response.map(|body| Download::passed(body, None, false))
-        }
-        Err(error) => failed(&error),
+    async move {
+        let sent = way.upstream.send(way.worker, request, way.departed).await;
+        way.metrics
+            .upstream_seconds
+            .observe(clock::now().duration_since(started).as_secs_f64());
+        Ok(match sent {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                switched(switch, response)
+            }
+            Ok(mut response) => {
+                hop::clean(response.headers_mut());
+                *response.version_mut() = Version::HTTP_11;
+                response.map(|body| Download::passed(body, None, false))
+            }
+            Err(error) => failed(&error),
+        })
     }
 }
 

@@ -103,55 +103,64 @@ impl Gateway {
 }
 
 impl Connection {
-    /// Answers one request.
-    pub async fn handle(self: Arc<Self>, request: Request<RequestBody>) -> Response<GatewayBody> {
+    /// Answers one request. Like all that follow it on its way, no `async fn`: that would hold the request twice.
+    pub fn handle(
+        self: Arc<Self>,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<GatewayBody>, Infallible>> + Send {
         let in_flight = InFlight::new(&self.gateway.metrics);
         let method = request.method().clone();
-        let response = self.respond(request).await;
-        tracing::debug!(
-            %method,
-            status = response.status().as_u16(),
-            micros = Micros::from(in_flight.age()).0,
-            "request"
-        );
-        response.map(|body| Guarded::new(body, in_flight, method == Method::HEAD))
+        async move {
+            let response = self.respond(request).await?;
+            tracing::debug!(
+                %method,
+                status = response.status().as_u16(),
+                micros = Micros::from(in_flight.age()).0,
+                "request"
+            );
+            Ok(response.map(|body| Guarded::new(body, in_flight, method == Method::HEAD)))
+        }
     }
 
-    async fn respond(&self, request: Request<RequestBody>) -> Response<Download<Download<FromUpstream>>> {
+    fn respond(
+        &self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<Download<Download<FromUpstream>>>, Infallible>> + Send {
         let Gateway {
             current,
             metrics,
             worker,
         } = &self.gateway;
         let current = current.load_full();
-        let route = admission::route(&request, &current.settings, &current.routes);
-        let destination = route.and_then(|route| current.destinations.get(route).ok_or(NO_ROUTE));
-        let (pattern, upstream) = match destination {
-            Ok(destination) => destination,
-            Err(refusal) => {
-                let version = request.version();
+        async move {
+            let route = admission::route(&request, &current.settings, &current.routes);
+            let destination = route.and_then(|route| current.destinations.get(route).ok_or(NO_ROUTE));
+            let (pattern, upstream) = match destination {
+                Ok(destination) => destination,
+                Err(refusal) => {
+                    let version = request.version();
+                    discard(request);
+                    return Ok(refusal.answer(version).map(Download::made));
+                }
+            };
+            if let Some(answer) = last_hop::answer(&request) {
                 discard(request);
-                return refusal.answer(version).map(Download::made);
+                return Ok(answer.map(Download::made));
             }
-        };
-        if let Some(answer) = last_hop::answer(&request) {
-            discard(request);
-            return answer.map(Download::made);
+            let caller = Caller::behind(self.peer, request.headers(), &current.limits.identity);
+            let departed = AtomicBool::new(false);
+            let way = Way {
+                upstream,
+                worker: *worker,
+                settings: &current.settings,
+                metrics,
+                caller: &caller,
+                hop: &self.hop,
+                departed: &departed,
+            };
+            let (limits, pattern) = (&current.limits, Some(pattern.as_ref()));
+            let forward = |request| forward(way, request);
+            layer::handle(limits, &caller, pattern, request, &departed, forward).await
         }
-        let caller = Caller::behind(self.peer, request.headers(), &current.limits.identity);
-        let departed = AtomicBool::new(false);
-        let way = Way {
-            upstream,
-            worker: *worker,
-            settings: &current.settings,
-            metrics,
-            caller: &caller,
-            hop: &self.hop,
-            departed: &departed,
-        };
-        let forward = |request| async { Ok::<_, Infallible>(forward(way, request).await) };
-        let (limits, pattern) = (&current.limits, Some(pattern.as_ref()));
-        let answer = layer::handle(limits, &caller, pattern, request, &departed, forward).await;
-        answer.unwrap_or_else(|never| match never {})
     }
 }

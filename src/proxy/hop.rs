@@ -1,6 +1,8 @@
 //! What changes on a message as it passes: hop-by-hop fields go, and the trail of the request grows by one hop.
 
 use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{
@@ -17,14 +19,34 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
-/// What no upstream is to see of a stranger: `Proxy-Authorization`, which is nobody's but ours, and the trail before us.
-const TRAIL: [HeaderName; 5] = [
+/// The names that are looked for in every message: one pass over its fields costs less than to ask for each name.
+static KNOWN: [HeaderName; 13] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TRANSFER_ENCODING,
+    UPGRADE,
+    TE,
+    PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
     X_FORWARDED_FOR,
     X_FORWARDED_PROTO,
     X_FORWARDED_HOST,
     FORWARDED,
+    VIA,
 ];
+
+/// Fields that concern one connection only, whatever `Connection` says.
+const HOP_BY_HOP: Range<usize> = 0..6;
+/// What no client is to see of the upstream.
+const OF_UPSTREAM: Range<usize> = 6..7;
+/// What no upstream is to see: `Proxy-Authorization` is nobody's but ours.
+const OURS: Range<usize> = 7..8;
+/// What no upstream is to see of a stranger: that, and the trail before us.
+const OF_STRANGER: Range<usize> = 7..12;
+
+/// Lengths that names in [`KNOWN`] have: most fields are told from all of them by that.
+const LENGTHS: u32 = 1 << 2 | 1 << 3 | 1 << 7 | 1 << 9 | 1 << 10 | 0b1_1111 << 15;
 
 /// Fields that one request can gain.
 const MOST: usize = 7;
@@ -50,11 +72,9 @@ pub(super) fn prepare(head: &mut request::Parts, caller: &Caller, hop: &Hop) {
             .map(Into::into)
             .unwrap_or_default();
     }
-    let trailers = strip(&mut head.headers);
-    let trail = if caller.trusted { &TRAIL[..1] } else { &TRAIL[..] };
-    for name in trail {
-        head.headers.remove(name);
-    }
+    let found = Found::of(&head.headers);
+    let trailers = strip(&mut head.headers, &found);
+    found.remove(&mut head.headers, if caller.trusted { OURS } else { OF_STRANGER });
     head.headers.reserve(MOST);
     if trailers {
         head.headers.insert(TE, TRAILERS);
@@ -63,7 +83,7 @@ pub(super) fn prepare(head: &mut request::Parts, caller: &Caller, hop: &Hop) {
     if head.version == Version::HTTP_2 {
         join_cookies(&mut head.headers);
     }
-    hop.mark(&mut head.headers, head.version, caller.trusted);
+    hop.mark(&mut head.headers, head.version, caller.trusted, &found);
     head.version = Version::HTTP_11;
 }
 
@@ -77,18 +97,20 @@ pub(super) fn frame<B: Body>(headers: &mut HeaderMap, body: &B) {
 /// Takes the fields out of a response that concern the connection to the upstream.
 pub(super) fn clean(headers: &mut HeaderMap) {
     // Chunks override a length (RFC 9112, 6.3), which may be a lie.
-    if headers.contains_key(TRANSFER_ENCODING) {
+    let found = Found::of(headers);
+    if found.has(&TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
-    strip(headers);
-    headers.remove(PROXY_AUTHENTICATE);
+    strip(headers, &found);
+    found.remove(headers, OF_UPSTREAM);
 }
 
 /// Takes the fields out of a trailer section that concern one connection only, whichever way it goes.
 pub(super) fn clean_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {
     match frame.into_trailers() {
         Ok(mut trailers) => {
-            strip(&mut trailers);
+            let found = Found::of(&trailers);
+            strip(&mut trailers, &found);
             Frame::trailers(trailers)
         }
         Err(frame) => frame,
@@ -105,26 +127,30 @@ pub(super) fn has_token(value: &HeaderValue, token: &str) -> bool {
     })
 }
 
-/// Fields that concern one connection only, whatever `Connection` says.
-const HOP_BY_HOP: [HeaderName; 6] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    TRANSFER_ENCODING,
-    UPGRADE,
-    TE,
-];
-
 /// Removes the hop-by-hop fields and those that `Connection` names; `Host` is nobody's to remove. Says whether
 /// `TE: trailers` was among them.
-fn strip(headers: &mut HeaderMap) -> bool {
-    let found = find(headers, &HOP_BY_HOP);
-    if found.iter().all(|found| !found) {
+fn strip(headers: &mut HeaderMap, found: &Found) -> bool {
+    if !found.any(HOP_BY_HOP) {
         return false;
     }
-    let trailers = headers.get_all(TE).iter().any(|te| has_token(te, "trailers"));
-    let mut named: SmallVec<[HeaderName; 2]> = SmallVec::new();
+    let trailers = found.has(&TE) && headers.get_all(TE).iter().any(|te| has_token(te, "trailers"));
+    if found.has(&CONNECTION) {
+        for name in named(headers) {
+            headers.remove(name);
+        }
+    }
+    found.remove(headers, HOP_BY_HOP);
+    trailers
+}
+
+/// The fields that `Connection` names.
+fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
+    let mut named = SmallVec::new();
     for line in headers.get_all(CONNECTION) {
+        // What most upstreams say.
+        if line.as_bytes().eq_ignore_ascii_case(b"keep-alive") {
+            continue;
+        }
         let tokens = line.to_str().unwrap_or_default().split(',').map(str::trim);
         let others = tokens.filter(|token| !token.eq_ignore_ascii_case("keep-alive"));
         named.extend(
@@ -133,27 +159,43 @@ fn strip(headers: &mut HeaderMap) -> bool {
                 .filter(|name| *name != HOST),
         );
     }
-    for name in named {
-        headers.remove(name);
-    }
-    remove(headers, &HOP_BY_HOP, found);
-    trailers
+    named
 }
 
-/// Which of `names` are there: one pass over the fields costs less than asking for each name.
-fn find<const N: usize>(headers: &HeaderMap, names: &[HeaderName; N]) -> [bool; N] {
-    let mut found = [false; N];
-    for there in headers.keys() {
-        if let Some(place) = names.iter().position(|name| name == there) {
-            found[place] = true;
+/// Which of [`KNOWN`] a message has.
+struct Found([bool; KNOWN.len()]);
+
+impl Found {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut found = [false; KNOWN.len()];
+        for there in headers.keys() {
+            let length = there.as_str().len();
+            if length < 32
+                && LENGTHS >> length & 1 == 1
+                && let Some(place) = KNOWN.iter().position(|name| name == there)
+            {
+                found[place] = true;
+            }
         }
+        Self(found)
     }
-    found
-}
 
-fn remove<const N: usize>(headers: &mut HeaderMap, names: &[HeaderName; N], found: [bool; N]) {
-    for (name, _) in names.iter().zip(found).filter(|(_, found)| *found) {
-        headers.remove(name);
+    fn has(&self, name: &HeaderName) -> bool {
+        KNOWN
+            .iter()
+            .zip(self.0)
+            .any(|(known, found)| found && known == name)
+    }
+
+    fn any(&self, places: Range<usize>) -> bool {
+        self.0[places].contains(&true)
+    }
+
+    fn remove(&self, headers: &mut HeaderMap, places: Range<usize>) {
+        let found = KNOWN[places.clone()].iter().zip(&self.0[places]);
+        for (name, _) in found.filter(|(_, found)| **found) {
+            headers.remove(name);
+        }
     }
 }
 
@@ -177,6 +219,8 @@ pub(super) struct Hop {
     address: Option<HeaderValue>,
     /// The peer as it begins an element of `Forwarded` (RFC 7239).
     element: String,
+    /// The host that was asked for last, and the element for it: mostly, the next request asks for the same.
+    last: Mutex<Option<(Box<[u8]>, HeaderValue)>>,
 }
 
 impl Hop {
@@ -189,12 +233,13 @@ impl Hop {
         Self {
             address: HeaderValue::try_from(peer.to_string()).ok(),
             element,
+            last: Mutex::new(None),
         }
     }
 
     /// Says where the request came from. What a trusted peer said is kept, and this hop appended; what anybody else said
     /// is gone by now.
-    fn mark(&self, headers: &mut HeaderMap, version: Version, trusted: bool) {
+    fn mark(&self, headers: &mut HeaderMap, version: Version, trusted: bool, found: &Found) {
         let host = headers.get(HOST).cloned();
         let via = match version {
             Version::HTTP_10 => "1.0 tollgate",
@@ -202,7 +247,7 @@ impl Hop {
             _ => "1.1 tollgate",
         };
         let trail = [
-            (FORWARDED, self.forwarded(host.as_ref())),
+            (FORWARDED, self.element(host.as_ref())),
             (X_FORWARDED_FOR, self.address.clone()),
             (X_FORWARDED_PROTO, Some(HeaderValue::from_static("http"))),
             (X_FORWARDED_HOST, host),
@@ -213,10 +258,28 @@ impl Hop {
                 member => append(headers, name, member),
             }
         }
-        append(headers, VIA, Some(HeaderValue::from_static(via)));
+        let via = HeaderValue::from_static(via);
+        if found.has(&VIA) {
+            append(headers, VIA, Some(via));
+        } else {
+            headers.insert(VIA, via);
+        }
     }
 
-    /// This hop's element of `Forwarded`.
+    /// This hop's element of `Forwarded`, made anew only for another host than the last.
+    fn element(&self, host: Option<&HeaderValue>) -> Option<HeaderValue> {
+        let asked = host.map_or(&[][..], HeaderValue::as_bytes);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((host, element)) if **host == *asked => Some(element.clone()),
+            _ => {
+                let element = self.forwarded(host)?;
+                *last = Some((asked.into(), element.clone()));
+                Some(element)
+            }
+        }
+    }
+
     fn forwarded(&self, host: Option<&HeaderValue>) -> Option<HeaderValue> {
         const PROTO: &str = ";proto=http";
         let host = host
@@ -283,6 +346,29 @@ mod tests {
             .collect();
         fields.sort();
         fields
+    }
+
+    #[test]
+    fn every_known_name_is_looked_for() {
+        for name in &KNOWN {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("x"));
+            assert!(Found::of(&headers).has(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn another_host_on_a_connection_is_told_as_the_first_was() {
+        let hop = Hop::new("192.0.2.1".parse().unwrap());
+        for (host, element) in [
+            (Some("a.example"), "for=192.0.2.1;host=a.example;proto=http"),
+            (Some("a.example"), "for=192.0.2.1;host=a.example;proto=http"),
+            (Some("b.example"), "for=192.0.2.1;host=b.example;proto=http"),
+            (None, "for=192.0.2.1;proto=http"),
+        ] {
+            let host = host.map(HeaderValue::from_static);
+            assert_eq!(hop.element(host.as_ref()).unwrap(), element);
+        }
     }
 
     #[test]

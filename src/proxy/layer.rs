@@ -138,53 +138,55 @@ where
 
 /// The life of a request: what its caller will be charged, whether it may go on, and what it owes in the end. `forward` sets
 /// `departed` before its service may have any of the request.
-pub(super) async fn handle<B, D, E, F>(
+pub(super) fn handle<B, D, E, F>(
     limits: &Limits,
     caller: &Caller,
     route: Option<&str>,
     request: Request<B>,
     departed: &AtomicBool,
     forward: impl FnOnce(Request<B>) -> F,
-) -> Result<Response<Download<D>>, E>
+) -> impl Future<Output = Result<Response<Download<D>>, E>>
 where
     B: Body<Data = Bytes> + Send + 'static,
     D: Body<Data = Bytes>,
     F: Future<Output = Result<Response<D>, E>>,
 {
-    let plan = match limits.rules.plan(&request, caller, route) {
-        Ok(plan) => plan,
-        Err(denied) => {
-            discard(request);
-            limits.limiter.denied(&denied);
-            return Ok(respond::denied(&denied).map(Download::made));
-        }
-    };
-    let mut reservation = match limits.limiter.decide(plan).await {
-        Decision::Admit(reservation) => reservation,
-        Decision::Refuse(refusal) => {
-            let grpc = respond::is_grpc(request.headers());
-            discard(request);
-            return Ok(refused(limits, &refusal, grpc).map(Download::made));
-        }
-        Decision::Deny(denial) => {
-            let grpc = respond::is_grpc(request.headers());
-            discard(request);
-            return Ok(unavailable(limits, &denial, grpc).map(Download::made));
-        }
-    };
-    reservation.turn().await;
-    let reservation = reservation.leave(departed);
     let bodiless = request.method() == Method::HEAD;
-    let mut response = match forward(request).await {
-        Ok(response) => response,
-        Err(error) => {
-            reservation.settle(Outcome::Failed(StatusCode::BAD_GATEWAY));
-            return Err(error);
-        }
-    };
-    let settled = reservation.settle(outcome(&response));
-    show(limits, &settled, &mut response);
-    Ok(response.map(|body| Download::passed(body, settled.tail(), bodiless)))
+    async move {
+        let plan = match limits.rules.plan(&request, caller, route) {
+            Ok(plan) => plan,
+            Err(denied) => {
+                discard(request);
+                limits.limiter.denied(&denied);
+                return Ok(respond::denied(&denied).map(Download::made));
+            }
+        };
+        let mut reservation = match limits.limiter.decide(plan).await {
+            Decision::Admit(reservation) => reservation,
+            Decision::Refuse(refusal) => {
+                let grpc = respond::is_grpc(request.headers());
+                discard(request);
+                return Ok(refused(limits, &refusal, grpc).map(Download::made));
+            }
+            Decision::Deny(denial) => {
+                let grpc = respond::is_grpc(request.headers());
+                discard(request);
+                return Ok(unavailable(limits, &denial, grpc).map(Download::made));
+            }
+        };
+        reservation.turn().await;
+        let reservation = reservation.leave(departed);
+        let mut response = match forward(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                reservation.settle(Outcome::Failed(StatusCode::BAD_GATEWAY));
+                return Err(error);
+            }
+        };
+        let settled = reservation.settle(outcome(&response));
+        show(limits, &settled, &mut response);
+        Ok(response.map(|body| Download::passed(body, settled.tail(), bodiless)))
+    }
 }
 
 /// How a response ended its request: as the service says, else the upstream answered.

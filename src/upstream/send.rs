@@ -99,24 +99,27 @@ where
     ///
     /// # Errors
     /// Nothing was sent, no response came, or the request body failed before one came.
-    pub async fn send(
+    pub fn send(
         self: &Arc<Self>,
         worker: usize,
         request: Request<B>,
         departed: &AtomicBool,
-    ) -> Result<Response<UpstreamBody<B>>, SendError<B::Error>> {
+    ) -> impl Future<Output = Result<Response<UpstreamBody<B>>, SendError<B::Error>>> + Send {
         let mut patience = Patience {
             length: self.connect,
             until: None,
             target: self.targets.len(),
         };
-        let sent = self.attempt(worker, request, departed, &mut patience).await;
-        match &sent {
-            Ok(_) => self.failures.answered(),
-            Err(SendError::RequestBody(_)) => {}
-            Err(error) => self.failed(error, patience.target),
+        // No `async fn`, which would hold the request twice.
+        async move {
+            let sent = self.attempt(worker, request, departed, &mut patience).await;
+            match &sent {
+                Ok(_) => self.failures.answered(),
+                Err(SendError::RequestBody(_)) => {}
+                Err(error) => self.failed(error, patience.target),
+            }
+            sent
         }
-        sent
     }
 
     fn failed(&self, error: &SendError<B::Error>, target: usize) {
@@ -131,7 +134,6 @@ where
         self.failures.lost();
     }
 
-    /// No `async fn`, which would hold the request twice.
     fn attempt<'a>(
         self: &'a Arc<Self>,
         worker: usize,
