@@ -72,7 +72,10 @@ impl TlsClient {
     }
 
     fn new(roots: RootCertStore, certificates: &[CertificateDer<'_>]) -> Result<Self, NoTrust> {
-        #[expect(deprecated, reason = "the only provider here; no other needs no C compiler")]
+        #[expect(
+            deprecated,
+            reason = "the one provider in the tree; what it lacks is post-quantum key exchange"
+        )]
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

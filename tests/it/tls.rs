@@ -1,9 +1,13 @@
-//! Redis by TLS: whom the gateway trusts, and what becomes of requests while it trusts nobody who is there.
+//! Redis by TLS: whom the gateway trusts, and what becomes of requests while nobody is there whom it does.
+
+use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::support::{
-    Ask, Authority, ByTls, Config, Gateway, Limits, RECOVERY, Upstream, on_redis, three, wait_until,
+    Ask, Authority, ByTls, Config, Gateway, Limits, OWN_WORK, RECOVERY, Redis, Upstream, on_redis, rule,
+    threads, three, timed, wait_until,
 };
 
 /// Long enough for a handshake by binaries that were not made to be fast.
@@ -20,9 +24,15 @@ struct Site {
 impl Site {
     #[track_caller]
     fn new(url: &str, trusted: &Authority) -> Self {
+        Self::with(url, trusted, STORE)
+    }
+
+    /// The same, with these lines for `[store]`.
+    #[track_caller]
+    fn with(url: &str, trusted: &Authority, lines: &str) -> Self {
         let (upstream, folder) = (Upstream::start(), tempfile::tempdir().unwrap());
         std::fs::write(folder.path().join("ca.pem"), trusted.pem()).unwrap();
-        let config = config(&upstream, url, &folder);
+        let config = config(&upstream, url, &folder, lines);
         Self {
             gateway: Gateway::start(&config),
             upstream,
@@ -31,7 +41,16 @@ impl Site {
         }
     }
 
-    /// What `tollgate_store_degraded` of the server is waited for to be.
+    /// Names another server, and trusts somebody else.
+    #[track_caller]
+    fn moves_to(&mut self, url: &str, trusted: &Authority) {
+        url.clone_into(&mut self.url);
+        std::fs::write(self.folder.path().join("ca.pem"), trusted.pem()).unwrap();
+        let config = config(&self.upstream, url, &self.folder, STORE);
+        self.gateway.reload(&config);
+    }
+
+    /// Waits until the metric says so of the server.
     #[track_caller]
     fn await_degraded(&self, value: f64) {
         let shard = self.url.split("//").last().unwrap();
@@ -62,9 +81,12 @@ impl Site {
     }
 }
 
-fn config(upstream: &Upstream, url: &str, folder: &TempDir) -> Config {
-    let ca = folder.path().join("ca.pem");
-    let store = on_redis(&[url], &format!("{STORE}\nca = {ca:?}"));
+fn config(upstream: &Upstream, url: &str, folder: &TempDir, lines: &str) -> Config {
+    let ca = match url.starts_with("rediss:") {
+        true => format!("ca = {:?}", folder.path().join("ca.pem")),
+        false => String::new(),
+    };
+    let store = on_redis(&[url], &format!("{lines}\n{ca}"));
     Config::new(upstream).and(&store).and(&three())
 }
 
@@ -98,11 +120,152 @@ fn a_certificate_for_another_host_is_none() {
 fn a_certificate_by_somebody_else_is_none() {
     let (authority, other) = (Authority::new("one"), Authority::new("other"));
     let server = ByTls::start(other.signs(&["localhost"]), &[]);
-    let site = Site::new(&server.url("localhost"), &authority);
+    let url = server.url("localhost");
+    let mut site = Site::new(&url, &authority);
     site.is_in_trouble("signed by nobody who is trusted");
     // The same file with something else in it is another store.
-    std::fs::write(site.folder.path().join("ca.pem"), other.pem()).unwrap();
-    site.gateway
-        .reload(&config(&site.upstream, &site.url, &site.folder));
+    site.moves_to(&url, &other);
     site.recovers();
+    site.moves_to(&url, &authority);
+    site.is_in_trouble("signed by nobody who is trusted");
+}
+
+#[test]
+fn a_port_without_tls_is_told_from_one_with() {
+    let authority = Authority::new("one");
+    let server = ByTls::start(authority.signs(&["127.0.0.1"]), &[]);
+    let plain = server.redis.url().replace("redis:", "rediss:");
+    let mut site = Site::new(&plain, &authority);
+    site.is_in_trouble("as from a port without TLS");
+    site.moves_to(&server.url("127.0.0.1"), &authority);
+    site.recovers();
+    site.moves_to(&server.url("127.0.0.1").replace("rediss:", "redis:"), &authority);
+    site.is_in_trouble("the connection ended");
+    site.moves_to(&server.redis.url(), &authority);
+    site.recovers();
+}
+
+#[test]
+fn killed_and_back() {
+    let authority = Authority::new("one");
+    let mut server = ByTls::start(authority.signs(&["127.0.0.1"]), &[]);
+    let site = Site::new(&server.url("127.0.0.1"), &authority);
+    assert_eq!(Limits::of(&site.gateway.get("/deny")).remaining, 999);
+    server.redis.kill();
+    for _ in 0..4 {
+        assert_eq!(site.gateway.get("/deny").status, 503);
+    }
+    site.is_in_trouble("Connection refused");
+    server.redis.revive();
+    site.recovers();
+    let left = Limits::of(&site.gateway.get("/deny")).remaining;
+    assert_eq!(left, 998, "the server forgot, and counts again");
+}
+
+#[test]
+fn frozen_and_thawed() {
+    let authority = Authority::new("one");
+    let server = ByTls::start(authority.signs(&["127.0.0.1"]), &[]);
+    let deadline = Duration::from_millis(300);
+    let site = Site::with(&server.url("127.0.0.1"), &authority, "deadline = \"300ms\"");
+    assert_eq!(Limits::of(&site.gateway.get("/deny")).remaining, 999);
+    server.redis.freeze();
+    for _ in 0..3 {
+        let (answer, time) = timed(&site.gateway, "/deny");
+        assert_eq!(answer.status, 503);
+        assert!(time < deadline + OWN_WORK, "{time:?}");
+    }
+    site.is_in_trouble("no answer to a handshake");
+    server.redis.thaw();
+    site.recovers();
+    let left = Limits::of(&site.gateway.get("/deny")).remaining;
+    assert_eq!(left, 997, "what was asked in vain is not charged");
+}
+
+#[test]
+fn a_server_that_wants_a_certificate_of_the_gateway_says_so() {
+    let authority = Authority::new("one");
+    let shown = authority.signs(&["127.0.0.1"]);
+    let ca = shown.beside("ca.pem", authority.pem());
+    let demand = ["--tls-auth-clients", "yes", "--tls-ca-cert-file", &ca];
+    let server = ByTls::start(shown, &demand);
+    let site = Site::new(&server.url("127.0.0.1"), &authority);
+    site.is_in_trouble("CertificateRequired");
+    server
+        .redis
+        .ask::<()>(&["CONFIG", "SET", "tls-auth-clients", "no"]);
+    site.recovers();
+}
+
+#[test]
+fn two_versions_of_tls_are_spoken_and_older_ones_are_not() {
+    let authority = Authority::new("one");
+    for (version, is_spoken) in [("TLSv1.2", true), ("TLSv1.3", true), ("TLSv1.1", false)] {
+        // The library of the server would refuse it as well.
+        let weak = ["--tls-ciphers", "DEFAULT:@SECLEVEL=0"];
+        let options = ["--tls-protocols", version, weak[0], weak[1]];
+        let server = ByTls::start(authority.signs(&["127.0.0.1"]), &options);
+        let site = Site::new(&server.url("127.0.0.1"), &authority);
+        match is_spoken {
+            true => assert_eq!(Limits::of(&site.gateway.get("/deny")).remaining, 999, "{version}"),
+            false => site.is_in_trouble("ProtocolVersion"),
+        }
+    }
+}
+
+#[test]
+fn without_ca_those_are_trusted_whom_the_system_trusts() {
+    let authority = Authority::new("one");
+    let shown = authority.signs(&["127.0.0.1"]);
+    let (ca, empty) = (
+        shown.beside("ca.pem", authority.pem()),
+        shown.beside("empty.pem", ""),
+    );
+    let server = ByTls::start(shown, &[]);
+    let upstream = Upstream::start();
+    let config = Config::new(&upstream)
+        .and(&on_redis(&[&server.url("127.0.0.1")], STORE))
+        .and(&three());
+    let gateway = Gateway::start_text(&config.text(), &[("SSL_CERT_FILE", &ca)]);
+    assert_eq!(Limits::of(&gateway.get("/deny")).remaining, 999);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    std::fs::write(&path, config.text()).unwrap();
+    let checked = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["check", "--config"])
+        .arg(&path)
+        .env("SSL_CERT_FILE", &empty)
+        .env_remove("SSL_CERT_DIR")
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(1));
+    let said = [checked.stdout, checked.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("the system has no CA certificates"), "{said}");
+}
+
+#[test]
+fn a_flood_over_servers_with_and_without_tls_gets_the_limit_and_no_more() {
+    let authority = Authority::new("one");
+    let server = ByTls::start(authority.signs(&["127.0.0.1"]), &[]);
+    let plain = Redis::start();
+    let (upstream, folder) = (Upstream::start(), tempfile::tempdir().unwrap());
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let urls = [plain.url(), server.url("127.0.0.1")];
+    let store = on_redis(&[&urls[0], &urls[1]], &format!("deadline = \"2s\"\nca = {ca:?}"));
+    let limit = rule("r", "sliding-log", 20, "1d", "key = [\"header:x-user\"]");
+    let config = Config::new(&upstream).and(&store).and(&limit);
+    let gateways = [Gateway::start(&config), Gateway::start(&config)];
+    let admitted = threads((0..16_usize).collect(), |client| {
+        let mut link = gateways[client % 2].client();
+        let asks = (0..64).map(|turn| Ask::get("/").field("x-user", (turn % 16).to_string()));
+        let statuses = asks.map(|ask| link.ask(&ask).status);
+        statuses.filter(|status| *status == 200).count()
+    });
+    assert_eq!(admitted.into_iter().sum::<usize>(), 16 * 20);
+    let keys = [&plain, &server.redis].map(|redis| redis.ask::<usize>(&["DBSIZE"]));
+    assert_eq!(keys[0] + keys[1], 16);
+    assert!(keys[0] > 0 && keys[1] > 0, "{keys:?}");
 }

@@ -156,7 +156,14 @@ fn two_prefixes_and_two_databases_never_meet() {
         let config = Config::new(&upstream).and(&on_redis(&[&redis.url()], store));
         Gateway::start(&config.and(&rule("r", "fixed-window", 5, "1d", "")))
     };
-    let apart = ["", "prefix = \"other\"", "database = 3", "prefix = \"toll\""].map(gateway);
+    let apart = [
+        "",
+        "prefix = \"other\"",
+        "database = 1",
+        "database = 2",
+        "prefix = \"toll\"",
+    ]
+    .map(gateway);
     for turn in 0..6 {
         for gateway in &apart {
             let expected = if turn < 5 { 200 } else { 429 };

@@ -74,6 +74,8 @@ fn whom_to_trust_is_in_a_file_beside_the_config() {
     let first = redis();
     let by_tls: Vec<bool> = first.servers.listed().iter().map(|shard| shard.tls).collect();
     assert_eq!(by_tls, [false, true]);
+    let places: Vec<String> = first.servers.listed().iter().map(ToString::to_string).collect();
+    assert_eq!(places, ["h:6379", "g:6379"], "keys find the same home by TLS");
     assert_eq!(first, redis());
     fs::write(folder.path().join("ca.pem"), other.cert.pem()).unwrap();
     assert_ne!(first, redis(), "another certificate is another store");

@@ -3,13 +3,19 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::cause::Cause;
 use super::settings::{Address, Settings};
+
+/// How long a server may take to shake hands: less than a try that is made in the background, so that it is known what a
+/// server is silent to. One without TLS waits for more of what it takes for a command.
+const HANDSHAKE: Duration = Duration::from_millis(800);
 
 /// The bytes to and from a server.
 pub(super) enum Stream {
@@ -32,8 +38,13 @@ impl Stream {
         let Some(client) = &settings.tls else {
             return Err(Cause::Tls("nobody is trusted".to_owned()));
         };
-        let stream = client.connect(&address.host, stream).await?;
-        Ok(Self::Tls(Box::new(stream)))
+        match timeout(HANDSHAKE, client.connect(&address.host, stream)).await {
+            Ok(stream) => Ok(Self::Tls(Box::new(stream?))),
+            Err(_) => Err(Cause::Tls(format!(
+                "no answer to a handshake within {} ms, as from a port without TLS",
+                HANDSHAKE.as_millis()
+            ))),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Authority {
 pub(crate) struct Shown {
     certificate: String,
     key: String,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// A Redis server that speaks TLS too, on a port of its own.
@@ -53,7 +53,7 @@ impl Authority {
         let shown = Shown {
             certificate: path("server.pem"),
             key: path("server.key"),
-            _folder: folder,
+            folder,
         };
         self.signs_anew(hosts, &shown);
         shown
@@ -67,6 +67,15 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         std::fs::write(Path::new(&shown.certificate), certificate.pem()).unwrap();
         std::fs::write(Path::new(&shown.key), key.serialize_pem()).unwrap();
+    }
+}
+
+impl Shown {
+    /// The path of one more file, where those of the server are.
+    pub(crate) fn beside(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
     }
 }
 
