@@ -20,7 +20,7 @@ use crate::store::{Backend, Reserved};
 use crate::telemetry::Metrics;
 
 pub use lasting::Lasting;
-use lobby::Lobby;
+use lobby::{Lobby, Seat};
 use meter::Meter;
 pub use reservation::{Leaving, Reservation, Settled, Tail};
 pub use shared::Denial;
@@ -76,19 +76,32 @@ impl Limiter {
         }
     }
 
-    /// Puts a plan to the store.
-    pub async fn decide(&self, mut plan: Plan) -> Decision {
+    /// Puts a plan to the store: memory decides at once, another store while the future is polled.
+    pub fn decide(&self, mut plan: Plan) -> impl Future<Output = Decision> + Send {
         let seat = self.lasting.lobby.enter(&mut plan);
-        let reserved = match &self.store {
-            Backend::Memory(memory) => memory.decide(&plan.charges),
-            // In a box: the way through memory is not to carry the size of this one.
-            Backend::Redis(redis, memory) => {
-                match Box::pin(shared::reserve(self, (redis, memory), &mut plan)).await {
-                    Ok(reserved) => reserved,
-                    Err(denial) => return Decision::Deny(denial),
-                }
+        let decided = match &self.store {
+            Backend::Memory(memory) => {
+                let reserved = memory.decide(&plan.charges);
+                Ok(self.decision(plan, reserved, seat))
             }
+            // In a box: the way through memory is not to carry the size of this one.
+            Backend::Redis(redis, memory) => Err(Box::pin(async move {
+                match shared::reserve(self, (redis, memory), &mut plan).await {
+                    Ok(reserved) => self.decision(plan, reserved, seat),
+                    Err(denial) => Decision::Deny(denial),
+                }
+            })),
         };
+        async move {
+            match decided {
+                Ok(decision) => decision,
+                Err(asked) => asked.await,
+            }
+        }
+    }
+
+    /// Counts what the limiters said.
+    fn decision(&self, plan: Plan, reserved: Reserved, seat: Option<Seat>) -> Decision {
         for meter in plan.spared.iter().filter_map(|rule| self.meters.get(rule.0)) {
             meter.spared();
         }

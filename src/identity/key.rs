@@ -1,8 +1,10 @@
 //! The fixed-width name of one limiter's state for one caller.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use smallvec::SmallVec;
+use thread_local::ThreadLocal;
 
 /// The key of one limiter for one caller: 128 bits of a keyed BLAKE3 hash, which nobody can forge who chooses the text
 /// but does not know the secret.
@@ -66,8 +68,15 @@ impl Secret {
 }
 
 /// Builds a [`LimitKey`] from length-prefixed parts: no part can imitate another or the border between two.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct KeyBuilder(SmallVec<[u8; 128]>);
+
+impl Clone for KeyBuilder {
+    /// As one piece: the derived way goes byte by byte.
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl KeyBuilder {
     /// Starts the keys of the limiter that is named by `rule` and `fingerprint`; clone it for each caller.
@@ -81,8 +90,9 @@ impl KeyBuilder {
 
     /// Adds a part that is there; `alternative` says which of the part's sources gave it.
     pub fn part(&mut self, alternative: u8, value: &[u8]) {
-        self.0.extend_from_slice(&[1, alternative]);
-        self.0.extend_from_slice(&(value.len() as u64).to_be_bytes());
+        let [a, b, c, d, e, f, g, h] = (value.len() as u64).to_be_bytes();
+        self.0
+            .extend_from_slice(&[1, alternative, a, b, c, d, e, f, g, h]);
         self.0.extend_from_slice(value);
     }
 
@@ -96,11 +106,57 @@ impl KeyBuilder {
         self.0.push(2);
     }
 
+    /// The key, and the same at once for who asks again: to hash costs more than the rest of a decision.
+    pub fn finish_by(&self, secret: &Secret, recent: &Recent) -> LimitKey {
+        recent.key(&self.0, || self.finish(secret))
+    }
+
     /// The key.
     pub fn finish(&self, secret: &Secret) -> LimitKey {
         let hash = blake3::keyed_hash(&secret.0, &self.0);
         let (first, _) = hash.as_bytes().split_at(16);
         LimitKey(first.iter().fold(0, |key, byte| key << 8 | u128::from(*byte)))
+    }
+}
+
+/// The keys that a thread has made last, of one secret: callers ask many times in a row.
+#[derive(Debug, Default)]
+pub struct Recent(ThreadLocal<RefCell<Vec<Made>>>);
+
+/// What a key was made of, and the key.
+type Made = (SmallVec<[u8; 64]>, LimitKey);
+
+impl Recent {
+    /// Keys that are remembered: 24 KB for each thread.
+    const MOST: usize = 256;
+
+    /// The key of `text`, which `make` makes if it is not known.
+    fn key(&self, text: &[u8], make: impl FnOnce() -> LimitKey) -> LimitKey {
+        let mut recent = self.0.get_or_default().borrow_mut();
+        let place = Self::place(text);
+        match recent.get(place) {
+            Some((known, key)) if **known == *text => return *key,
+            Some(_) => {}
+            None => recent.resize(Self::MOST, (SmallVec::new(), LimitKey(0))),
+        }
+        let key = make();
+        // A longer one is not worth its memory.
+        if text.len() <= 64
+            && let Some(made) = recent.get_mut(place)
+        {
+            *made = (SmallVec::from_slice(text), key);
+        }
+        key
+    }
+
+    /// The one place where a text may be. Who chooses texts for the same place gains nothing but the cost of a hash.
+    fn place(text: &[u8]) -> usize {
+        let mixed = text.rchunks(8).fold(0_u64, |mixed, chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            (mixed.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        });
+        usize::from((mixed >> 56) as u8)
     }
 }
 
@@ -112,6 +168,23 @@ mod tests {
         let mut builder = KeyBuilder::new("rule", "fixed-window");
         build(&mut builder);
         builder.finish(&Secret::from_text("s"))
+    }
+
+    #[test]
+    fn what_is_remembered_is_what_would_be_made() {
+        let (secret, recent) = (Secret::from_text("s"), Recent::default());
+        for _ in 0..2 {
+            for caller in 0..2_000_u32 {
+                let mut builder = KeyBuilder::new("rule", "fixed-window");
+                builder.part(0, &caller.to_be_bytes());
+                builder.part(0, &vec![7; caller as usize % 90]);
+                assert_eq!(
+                    builder.finish_by(&secret, &recent),
+                    builder.finish(&secret),
+                    "{caller}"
+                );
+            }
+        }
     }
 
     #[test]

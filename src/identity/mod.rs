@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 pub use caller::{Ambiguous, Caller, Peer, Subject, Value, requested_host};
 pub use client::{Found, Named, X_FORWARDED_FOR};
-pub use key::{KeyBuilder, LimitKey, Secret};
+pub use key::{KeyBuilder, LimitKey, Recent, Secret};
 pub use source::{KeyPart, SOURCES, Source, SourceError};
 
 /// How callers are told apart.

@@ -1,8 +1,8 @@
 //! Whether a request is one that this gateway can judge and forward at all: questions that need no rule.
 
-use http::header::{ALLOW, CONNECTION, HOST, TRANSFER_ENCODING};
+use http::header::{ALLOW, CONNECTION, EXPECT, HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderValue, Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Body;
 
 use super::Settings;
@@ -85,6 +85,40 @@ impl Refusal {
     }
 }
 
+/// What a request's fields say of it; of each of the first two, the first line and the second.
+#[derive(Default)]
+struct Said<'r> {
+    hosts: (Option<&'r HeaderValue>, Option<&'r HeaderValue>),
+    codings: (Option<&'r HeaderValue>, Option<&'r HeaderValue>),
+    /// Something is expected that is not known here.
+    expects_more: bool,
+}
+
+impl<'r> Said<'r> {
+    /// One pass over the fields, which costs less than to ask for each name.
+    fn by(headers: &'r HeaderMap) -> Self {
+        let mut said = Self::default();
+        for (name, value) in headers {
+            if *name == HOST {
+                add(&mut said.hosts, value);
+            } else if *name == TRANSFER_ENCODING {
+                add(&mut said.codings, value);
+            } else if *name == EXPECT {
+                said.expects_more |= !expect::is_known(value);
+            }
+        }
+        said
+    }
+}
+
+fn add<'r>((first, second): &mut (Option<&'r HeaderValue>, Option<&'r HeaderValue>), value: &'r HeaderValue) {
+    if first.is_none() {
+        *first = Some(value);
+    } else {
+        *second = Some(value);
+    }
+}
+
 fn refusal<B: Body>(request: &Request<B>, settings: &Settings) -> Option<Refusal> {
     if request.method() == Method::CONNECT {
         if request.version() == Version::HTTP_2 && request.uri().authority().is_none() {
@@ -93,10 +127,11 @@ fn refusal<B: Body>(request: &Request<B>, settings: &Settings) -> Option<Refusal
         let detail = "this gateway is not a tunnel";
         return Some(Refusal::last(StatusCode::METHOD_NOT_ALLOWED, detail));
     }
-    if let Some(refusal) = framing(request) {
+    let said = Said::by(request.headers());
+    if let Some(refusal) = framing(request, &said) {
         return Some(refusal);
     }
-    if !expect::is_met(request) {
+    if said.expects_more && request.version() != Version::HTTP_10 {
         let detail = "nothing but 100-continue can be expected here";
         return Some(Refusal::of(StatusCode::EXPECTATION_FAILED, detail));
     }
@@ -112,7 +147,7 @@ fn refusal<B: Body>(request: &Request<B>, settings: &Settings) -> Option<Refusal
         let detail = "the request has too many header fields";
         return Some(Refusal::of(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail));
     }
-    if let Err(detail) = host(request) {
+    if let Err(detail) = host(request, &said) {
         return Some(Refusal::malformed(detail));
     }
     let announced = request.body().size_hint().lower();
@@ -125,9 +160,8 @@ fn refusal<B: Body>(request: &Request<B>, settings: &Settings) -> Option<Refusal
 
 /// What the parser lets pass and cannot be forwarded: a transfer coding beside `chunked`, a target that is neither a path
 /// nor a whole URI, and (RFC 9113, 8.2.1) a value that HTTP/1.1 would not carry as it is.
-fn framing<B>(request: &Request<B>) -> Option<Refusal> {
-    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
-    let plain = match (codings.next(), codings.next()) {
+fn framing<B>(request: &Request<B>, said: &Said<'_>) -> Option<Refusal> {
+    let plain = match said.codings {
         (None, _) => true,
         (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
         (Some(_), Some(_)) => false,
@@ -154,10 +188,9 @@ fn is_padded(value: &HeaderValue) -> bool {
 
 /// RFC 9112 section 3.2: exactly one valid `Host` with HTTP/1.1. With HTTP/2 it may be absent, but may not contradict
 /// `:authority`.
-fn host<B>(request: &Request<B>) -> Result<(), &'static str> {
-    let mut hosts = request.headers().get_all(HOST).iter();
+fn host<B>(request: &Request<B>, said: &Said<'_>) -> Result<(), &'static str> {
     let authority = request.uri().authority();
-    match (hosts.next(), hosts.next()) {
+    match said.hosts {
         (_, Some(_)) => Err("the request has more than one Host"),
         (None, None) if request.version() == Version::HTTP_11 => Err("the request has no Host"),
         (None, None) if request.version() == Version::HTTP_2 && authority.is_none() => {
@@ -166,6 +199,7 @@ fn host<B>(request: &Request<B>) -> Result<(), &'static str> {
         (None, None) => Ok(()),
         (Some(host), None) => {
             let valid = host.is_empty()
+                || is_plain(host.as_bytes())
                 || Authority::try_from(host.as_bytes()).is_ok_and(|host| !host.as_str().contains('@'));
             let agrees = request.version() != Version::HTTP_2
                 || authority.is_none_or(|authority| {
@@ -179,6 +213,15 @@ fn host<B>(request: &Request<B>) -> Result<(), &'static str> {
             }
         }
     }
+}
+
+/// Whether a host is a name or an IPv4 address, with a port or without: most are, and the parser costs more.
+fn is_plain(host: &[u8]) -> bool {
+    let mut parts = host.splitn(2, |byte| *byte == b':');
+    let name = parts.next().unwrap_or_default();
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let is_port = |port: &[u8]| !port.is_empty() && port.iter().all(u8::is_ascii_digit);
+    !name.is_empty() && name.iter().all(is_name) && parts.next().is_none_or(is_port)
 }
 
 #[cfg(test)]
@@ -224,6 +267,27 @@ mod tests {
         assert_eq!(status(h2("http://a/").header("host", "b"), ""), Some(400));
         assert_eq!(status(h2("/").header("host", "b"), ""), None);
         assert_eq!(status(h2("/"), ""), Some(400));
+    }
+
+    #[test]
+    fn what_is_a_plain_host_is_one_for_the_parser() {
+        for host in [
+            "a",
+            "a-b.example",
+            "a.example:80",
+            "127.0.0.1:8080",
+            "a.",
+            "-",
+            "a:65536",
+        ] {
+            assert!(is_plain(host.as_bytes()), "{host}");
+            assert!(Authority::try_from(host).is_ok(), "{host}");
+        }
+        for other in [
+            "", ":80", "a:", "a:b", "a:1:2", "[::1]:80", "u@a", "a_b", "a/b", "a b",
+        ] {
+            assert!(!is_plain(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

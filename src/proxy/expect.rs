@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::EXPECT;
-use http::{Request, StatusCode, Version};
+use http::{HeaderValue, Request, StatusCode, Version};
 use http_body::Body;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -16,11 +16,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 const CONTINUE: &[u8] = b"100-continue";
 
-/// Whether all that a request expects is what this gateway can do.
-pub(super) fn is_met<B>(request: &Request<B>) -> bool {
-    let mut expected = request.headers().get_all(EXPECT).iter();
-    request.version() == Version::HTTP_10
-        || expected.all(|expected| expected.as_bytes().eq_ignore_ascii_case(CONTINUE))
+/// Whether what a request expects is what this gateway can do.
+pub(super) fn is_known(expected: &HeaderValue) -> bool {
+    expected.as_bytes().eq_ignore_ascii_case(CONTINUE)
 }
 
 /// What the body of a request waits for on its way up: a 100 of the upstream, or [`PATIENCE`]. The upstream is told what

@@ -59,8 +59,10 @@ pub(super) fn forward(
     let body = Upload::new(body, way.settings.body_bytes, way.settings.body, go);
     let request = Request::from_parts(head, body);
     let started = clock::now();
+    // Boxed: every move of a request's future, also of one that is refused, would move this one along.
+    let sending = Box::pin(way.upstream.send(way.worker, request, way.departed));
     async move {
-        let sent = way.upstream.send(way.worker, request, way.departed).await;
+        let sent = sending.await;
         way.metrics
             .upstream_seconds
             .observe(clock::now().duration_since(started).as_secs_f64());

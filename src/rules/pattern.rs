@@ -182,12 +182,15 @@ pub fn normal_path(path: &str) -> Cow<'_, str> {
 }
 
 fn is_normal(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    path == "/"
-        || (path.starts_with('/')
-            && !path.ends_with('/')
-            && !bytes.contains(&b'%')
-            && !bytes.windows(2).any(|pair| matches!(pair, b"//" | b"/.")))
+    let mut after_slash = false;
+    for byte in path.bytes() {
+        match byte {
+            b'%' => return false,
+            b'/' | b'.' if after_slash => return false,
+            _ => after_slash = byte == b'/',
+        }
+    }
+    path.starts_with('/') && (!after_slash || path.len() == 1)
 }
 
 /// Decodes `%41` to `A` and leaves `%2F` alone: only characters that mean the same either way are decoded (RFC 3986,

@@ -12,7 +12,9 @@ use super::explain::{Denied, Exempt, Explained, Finding, Part, PartValue};
 use super::pattern::{PathPattern, normal_path};
 use super::plan::{Charge, Plan, RuleId};
 use super::rule::{Allowance, Mismatch, Missing, Override, Rule, Wanted};
-use crate::identity::{Ambiguous, Caller, KeyBuilder, LimitKey, Secret, Settings, Source, Subject, Value};
+use crate::identity::{
+    Ambiguous, Caller, KeyBuilder, LimitKey, Recent, Secret, Settings, Source, Subject, Value,
+};
 use crate::limit::Policy;
 
 /// The pattern of the route that a request takes; a router puts it into the request's extensions, for keys that name
@@ -26,6 +28,7 @@ pub struct RuleTable {
     rules: Vec<Prepared>,
     identity: Settings,
     secret: Secret,
+    recent: Recent,
 }
 
 #[derive(Debug)]
@@ -53,6 +56,7 @@ impl RuleTable {
             rules,
             identity,
             secret,
+            recent: Recent::default(),
         }
     }
 
@@ -258,7 +262,7 @@ impl RuleTable {
                 }
             }
         }
-        key.finish(&self.secret)
+        key.finish_by(&self.secret, &self.recent)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use http::Request;
 use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -16,6 +17,7 @@ use tokio::time::sleep_until;
 
 use super::io::{Wire, Wired};
 use super::outgoing::Outgoing;
+use super::repeat;
 use super::timer::Timer;
 use crate::clock;
 
@@ -73,6 +75,13 @@ where
             used: false,
             _dropped: alive,
         })
+    }
+
+    /// The request that was sent last, if its head was kept and the upstream, which may have been closing a connection
+    /// that was used before, said nothing.
+    pub(super) fn again(&self) -> Option<Request<Outgoing<B>>> {
+        let may = self.used && !self.wire.heard();
+        may.then(|| repeat::request(&self.wire.head())).flatten()
     }
 }
 

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
@@ -63,6 +64,23 @@ where
         }
     })
     .await
+}
+
+/// Whether a response cannot be the answer to its request: it switches where nobody asked, or its end is in doubt.
+pub(super) fn is_unfit<B>(response: &Response<B>, switches: bool) -> bool {
+    (response.status() == StatusCode::SWITCHING_PROTOCOLS && !switches) || !is_framed(response.headers())
+}
+
+/// Whether a response says in one way only where its body ends, and in one that is known here.
+fn is_framed(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => {
+            coding.as_bytes().eq_ignore_ascii_case(b"chunked") && !headers.contains_key(CONTENT_LENGTH)
+        }
+        (Some(_), Some(_)) => false,
+    }
 }
 
 /// What HTTP/2 says about a request that was not answered.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{HOST, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -18,7 +18,7 @@ use tokio::time::timeout_at;
 
 use super::body::{Alone, Lease};
 use super::connection::Conn;
-use super::exchange::{Fate, Lost, answered};
+use super::exchange::{Fate, Lost, answered, is_unfit};
 use super::failures::Failures;
 use super::outgoing::{Outgoing, Upload};
 use super::pool::Pool;
@@ -55,6 +55,14 @@ struct Patience {
 }
 
 impl Patience {
+    fn new(length: Duration, target: usize) -> Self {
+        Self {
+            length,
+            until: None,
+            target,
+        }
+    }
+
     fn until(&mut self) -> Instant {
         *self.until.get_or_insert_with(|| clock::now() + self.length)
     }
@@ -105,82 +113,52 @@ where
         request: Request<B>,
         departed: &AtomicBool,
     ) -> impl Future<Output = Result<Response<UpstreamBody<B>>, SendError<B::Error>>> + Send {
-        let mut patience = Patience {
-            length: self.connect,
-            until: None,
-            target: self.targets.len(),
-        };
-        // No `async fn`, which would hold the request twice.
-        async move {
-            let sent = self.attempt(worker, request, departed, &mut patience).await;
-            match &sent {
-                Ok(_) => self.failures.answered(),
-                Err(SendError::RequestBody(_)) => {}
-                Err(error) => self.failed(error, patience.target),
-            }
-            sent
-        }
-    }
-
-    fn failed(&self, error: &SendError<B::Error>, target: usize) {
-        let cause: Option<&(dyn Error + 'static)> = match error {
-            SendError::Broken(Some(error)) => Some(error),
-            _ => None,
-        };
-        // What could not be connected to has been noted, target by target.
-        if !matches!(error, SendError::Connect(_)) {
-            self.failures.note(error, cause, self.targets.name(target));
-        }
-        self.failures.lost();
-    }
-
-    fn attempt<'a>(
-        self: &'a Arc<Self>,
-        worker: usize,
-        request: Request<B>,
-        departed: &'a AtomicBool,
-        patience: &'a mut Patience,
-    ) -> impl Future<Output = Result<Response<UpstreamBody<B>>, SendError<B::Error>>> + Send {
+        let target = self.targets.turn();
         let (mut parts, body) = request.into_parts();
         let (body, upload) = Outgoing::new(body);
-        let repeatable = upload.is_none() && is_idempotent(&parts.method);
-        let (switches, target) = (parts.headers.contains_key(UPGRADE), self.targets.turn());
-        if !self.targets.http2()
-            && !parts.headers.contains_key(HOST)
-            && let Ok(host) = HeaderValue::from_str(self.targets.authority(target).as_str())
-        {
-            parts.headers.insert(HOST, host);
-        }
+        self.name_host(&mut parts.headers, target);
         let mut request = Request::from_parts(parts, body);
+        let repeatable = upload.is_none() && is_idempotent(request.method());
+        let switches = request.headers().contains_key(UPGRADE);
+        // No `async fn`, which would hold the request twice.
         async move {
+            let mut patience = Patience::new(self.connect, self.targets.len());
             // What is rarely waited for is boxed, so that every other request is smaller.
             let flight = match Arc::clone(&self.flights).try_acquire_owned() {
                 Ok(flight) => flight,
-                Err(_) => Box::pin(self.flight(patience)).await?,
+                Err(_) => Box::pin(self.flight(&mut patience))
+                    .await
+                    .map_err(|error| self.lost(error, patience.target))?,
             };
             if self.targets.http2() {
-                let shared = self.share((worker, target), request, upload, flight, departed, patience);
-                return Box::pin(shared).await;
+                let shared = self.share((worker, target), request, upload, flight, departed, &mut patience);
+                return Box::pin(shared)
+                    .await
+                    .map_err(|error| self.lost(error, patience.target));
             }
             let mut kept = self.pool.take(worker, target);
             loop {
                 let mut conn = match kept.take() {
                     Some(conn) => conn,
-                    None => Box::pin(self.open(target, patience)).await?,
+                    None => Box::pin(self.open(target, &mut patience))
+                        .await
+                        .map_err(|error| self.lost(error, patience.target))?,
                 };
-                let used = conn.used;
                 patience.target = conn.target;
-                conn.wire.begin(used && !repeatable, used && repeatable);
+                conn.wire.begin(conn.used && !repeatable, conn.used && repeatable);
                 departed.store(true, Relaxed);
                 // A second turn is on a new connection, and then the last.
                 let answer = pin!(conn.sender.try_send_request(request));
                 request = match answered(answer, &mut conn.timer, self.response, upload.as_deref()).await {
-                    Ok(response) if is_unfit(&response, switches) => return Err(SendError::Broken(None)),
+                    Ok(response) if is_unfit(&response, switches) => {
+                        return Err(self.lost(SendError::Broken(None), patience.target));
+                    }
                     Ok(response) => {
                         conn.wire.answered();
+                        self.failures.answered();
                         return Ok(self.lend(response, conn, worker, upload, flight));
                     }
-                    Err(Lost::Unsent(unsent, _)) if used => {
+                    Err(Lost::Unsent(unsent, _)) if conn.used => {
                         departed.store(false, Relaxed);
                         *unsent
                     }
@@ -188,16 +166,40 @@ where
                         if let Some(failed) = upload.as_ref().and_then(|upload| upload.take_error()) {
                             return Err(SendError::RequestBody(failed));
                         }
-                        let again = used && repeatable && !conn.wire.heard();
-                        match again.then(|| repeat::request(&conn.wire.head())).flatten() {
+                        match conn.again().filter(|_| repeatable) {
                             Some(again) => again,
-                            None => return Err(SendError::Broken(Some(error))),
+                            None => return Err(self.lost(SendError::Broken(Some(error)), patience.target)),
                         }
                     }
-                    Err(Lost::TimedOut) => return Err(SendError::Timeout),
+                    Err(Lost::TimedOut) => return Err(self.lost(SendError::Timeout, patience.target)),
                 };
             }
         }
+    }
+
+    /// Without a host of its own, a request is for that of the target.
+    fn name_host(&self, headers: &mut HeaderMap, target: usize) {
+        if !self.targets.http2()
+            && !headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::from_str(self.targets.authority(target).as_str())
+        {
+            headers.insert(HOST, host);
+        }
+    }
+
+    /// Notes a request that was not answered, unless that was its own body's fault.
+    fn lost(&self, error: SendError<B::Error>, target: usize) -> SendError<B::Error> {
+        let cause: Option<&(dyn Error + 'static)> = match &error {
+            SendError::RequestBody(_) => return error,
+            SendError::Broken(Some(error)) => Some(error),
+            _ => None,
+        };
+        // What could not be connected to has been noted, target by target.
+        if !matches!(error, SendError::Connect(_)) {
+            self.failures.note(&error, cause, self.targets.name(target));
+        }
+        self.failures.lost();
+        error
     }
 
     /// The same over HTTP/2, on a connection that carries other requests as well.
@@ -222,6 +224,7 @@ where
             let answer = pin!(sender.try_send_request(request));
             let (unsent, error) = match answered(answer, &mut timer, self.response, upload.as_deref()).await {
                 Ok(response) => {
+                    self.failures.answered();
                     let lease = Lease::Shared(turn, flight);
                     return Ok(response.map(|incoming| UpstreamBody::new(incoming, lease)));
                 }
@@ -367,23 +370,6 @@ impl<B: Body + 'static> fmt::Debug for Upstream<B> {
             .field("name", &self.name)
             .field("targets", &self.targets)
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether a response cannot be the answer to its request: it switches where nobody asked, or its end is in doubt.
-fn is_unfit<B>(response: &Response<B>, switches: bool) -> bool {
-    (response.status() == StatusCode::SWITCHING_PROTOCOLS && !switches) || !is_framed(response.headers())
-}
-
-/// Whether a response says in one way only where its body ends, and in one that is known here.
-fn is_framed(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => true,
-        (Some(coding), None) => {
-            coding.as_bytes().eq_ignore_ascii_case(b"chunked") && !headers.contains_key(CONTENT_LENGTH)
-        }
-        (Some(_), Some(_)) => false,
     }
 }
 
