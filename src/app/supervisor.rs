@@ -186,7 +186,14 @@ fn store_detail(health: Option<Health>) -> serde_json::Value {
     let Some(health) = health else {
         return json!("memory");
     };
-    let shard = |shard: &ShardHealth| json!({ "shard": shard.shard, "trouble": shard.trouble, "failing_checks": shard.failing });
+    let shard = |shard: &ShardHealth| {
+        json!({
+            "shard": shard.shard,
+            "address": shard.address,
+            "trouble": shard.trouble,
+            "failing_checks": shard.failing,
+        })
+    };
     let shards: Vec<_> = health.shards.iter().map(shard).collect();
     json!({ "kind": "redis", "shards_hash": health.shards_hash, "shards": shards })
 }

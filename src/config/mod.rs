@@ -19,6 +19,7 @@ mod rule;
 mod schema;
 mod secret;
 mod server;
+mod servers;
 mod source;
 mod store;
 mod syntax;

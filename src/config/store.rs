@@ -1,6 +1,5 @@
 //! `[store]` and `[alarm]`.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use super::Store;
 use super::item::{Item, Word};
 use super::reader::Section;
 use super::secret;
+use super::servers;
 use super::words::quoted;
 use crate::identity::Secret;
-use crate::store::redis::{Address, Eviction, Password, Servers, Settings};
-use crate::tls::{self, TlsClient};
+use crate::store::redis::{Eviction, Password, Servers, Settings};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -23,10 +22,6 @@ enum Kind {
 
 const KINDS: [Word<Kind>; 2] = [("memory", Kind::Memory), ("redis", Kind::Redis)];
 const EVICTIONS: [Word<Eviction>; 2] = [("refuse", Eviction::Refuse), ("allow", Eviction::Allow)];
-/// What one of the servers may be written like.
-const SERVER: &str = "like \"redis://127.0.0.1:6379\"";
-/// The port that Redis listens on unless it is told otherwise.
-const PORT: u16 = 6_379;
 pub(super) const PREFIX_MOST: usize = 64;
 const NO_SECRET: &str = "tollgate: no hash_key";
 
@@ -38,7 +33,6 @@ pub(super) fn store(root: &Section<'_>, shares: bool) -> (Store, Option<Secret>)
     let hash_key = store.item("hash_key").and_then(|item| secret::read(&item));
     let snapshot = used(&store, "snapshot", kind == Kind::Memory).and_then(|item| snapshot(&item));
     let redis = redis(&store, kind == Kind::Redis);
-    store.later(&["cluster", "sentinel"]);
     store.finish();
     if let (false, Kind::Redis, Some(item)) = (shares, kind, store.item("kind")) {
         let problem = "`kind = \"redis\"` is for the gateway: a layer keeps its limits in memory";
@@ -80,7 +74,8 @@ fn used<'a>(store: &Section<'a>, key: &'static str, is_used: bool) -> Option<Ite
 
 fn redis(store: &Section<'_>, is_used: bool) -> Option<Settings> {
     let prefix = used(store, "prefix", is_used).and_then(|item| prefix(&item));
-    let shards = used(store, "shards", is_used).and_then(|item| servers(&item));
+    let sentinel = store.section("sentinel");
+    let listed = ["shards", "cluster", "sentinel"].map(|key| used(store, key, is_used));
     let username = used(store, "username", is_used).and_then(|item| secret::read(&item));
     let password = used(store, "password", is_used).and_then(|item| secret::read(&item));
     let database = used(store, "database", is_used);
@@ -100,21 +95,20 @@ fn redis(store: &Section<'_>, is_used: bool) -> Option<Settings> {
     if !is_used {
         return None;
     }
-    if store.key_span("shards").is_none() {
-        let hint = "`shards = [\"redis://127.0.0.1:6379\"]`";
-        store
-            .notes
-            .absent("shards", store.header, "`shards` is missing in [store]", hint);
+    let (servers, tls) = servers::read(store, &listed, &sentinel, ca.as_ref())?;
+    let is_cluster = matches!(servers, Servers::Cluster(_));
+    if let (true, Some(span)) = (is_cluster, store.key_span("database")) {
+        let problem = "`database` is not for a cluster, which has one alone";
+        store.notes.error(span, problem, "leave it out");
     }
-    let shards = shards?;
     Some(Settings {
-        tls: trust(store, ca.as_ref(), &shards),
+        tls,
         prefix: prefix.unwrap_or_else(|| "tollgate".to_owned()),
-        servers: Servers::Shards(shards),
+        servers,
         username,
         password: password.map(Password::new),
         database: database.unwrap_or(0),
-        partitions: partitions.unwrap_or(256),
+        partitions: partitions.unwrap_or(if is_cluster { 64 } else { 256 }),
         deadline: deadline.unwrap_or(Duration::from_millis(50)),
         eviction: eviction.unwrap_or(Eviction::Refuse),
     })
@@ -130,133 +124,6 @@ fn prefix(item: &Item<'_>) -> Option<String> {
         return None;
     }
     Some(text.to_owned())
-}
-
-fn servers(item: &Item<'_>) -> Option<Vec<Address>> {
-    let items = item.list()?;
-    if items.is_empty() {
-        item.refuse(format!("`{}` is empty", item.key), SERVER);
-    }
-    let mut servers: Vec<Address> = Vec::new();
-    for item in &items {
-        let Some(server) = server(item) else { continue };
-        // With TLS or without, there is one server at an address.
-        let same = |other: &Address| other.host == server.host && other.port == server.port;
-        if servers.iter().any(same) {
-            item.refuse(format!("{server} is listed twice"), "each server once");
-        }
-        servers.push(server);
-    }
-    (servers.len() == items.len()).then_some(servers)
-}
-
-/// Whom to trust: by TLS, if any of the servers is spoken to by it.
-fn trust(store: &Section<'_>, ca: Option<&Item<'_>>, servers: &[Address]) -> Option<TlsClient> {
-    let by_tls = servers.iter().any(|server| server.tls);
-    match ca {
-        Some(ca) if by_tls => authorities(ca),
-        Some(ca) => {
-            let span = store.key_span(ca.key).unwrap_or(ca.span);
-            let problem = "`ca` is for `rediss://`, and no server is named so";
-            store
-                .notes
-                .error(span, problem, "leave it out, or write \"rediss://…\" for TLS");
-            None
-        }
-        None if by_tls => {
-            let system = TlsClient::trusting_the_system();
-            let refuse = |error: &tls::NoTrust| {
-                let hint = "`ca = \"ca.pem\"` in [store] says whom to trust";
-                store
-                    .notes
-                    .error(store.value_span("shards"), error.to_string(), hint);
-            };
-            system.inspect_err(refuse).ok()
-        }
-        None => None,
-    }
-}
-
-/// Those whose certificates are in a file.
-fn authorities(item: &Item<'_>) -> Option<TlsClient> {
-    let text = item.text()?;
-    let path = item.notes.surroundings.folder.join(text);
-    let name = quoted(&path.to_string_lossy());
-    let problem = match fs::read(&path) {
-        Ok(pem) => match TlsClient::trusting(&pem) {
-            Ok(client) => return Some(client),
-            Err(error) => format!("{name} is {error}"),
-        },
-        Err(error) => format!("cannot read {name}: {error}"),
-    };
-    item.refuse(
-        problem,
-        "a PEM file with the certificates to trust; a relative name starts at the config's folder",
-    );
-    None
-}
-
-/// The server that a URL names.
-fn server(item: &Item<'_>) -> Option<Address> {
-    let text = item.text()?;
-    if text.contains('@') {
-        // It may hold a password.
-        item.notes.hide(item.span);
-        let problem = "a user or password in the URL of a server";
-        item.refuse(
-            problem,
-            "`username` and `password` in [store], which may be \"env:NAME\" or \"file:PATH\"",
-        );
-        return None;
-    }
-    let url = match text.contains("://") {
-        true => text.to_owned(),
-        false => format!("redis://{text}"),
-    };
-    let is_ours = |uri: &Uri| matches!(uri.scheme_str(), Some("redis" | "rediss"));
-    let uri = url.parse::<Uri>().ok().filter(is_ours);
-    let Some(uri) = uri else {
-        item.refuse(format!("{} is no URL of a server", quoted(text)), SERVER);
-        return None;
-    };
-    if !matches!(
-        uri.path_and_query().map(|rest| rest.as_str()),
-        None | Some("" | "/")
-    ) {
-        item.refuse(
-            "more than a host and a port in the URL of a server",
-            "`database` in [store] for the number of a database",
-        );
-        return None;
-    }
-    let host = uri.host().unwrap_or_default();
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    let port = match uri.port() {
-        Some(port) => port.as_str().parse().ok().filter(|port| *port > 0),
-        None => Some(PORT),
-    };
-    let tls = uri.scheme_str() == Some("rediss");
-    match (host, port) {
-        (host, _) if tls && !host.is_empty() && !tls::can_name(host) => {
-            item.refuse(
-                format!("no certificate can be for {}", quoted(host)),
-                "a name or an IP address",
-            );
-            None
-        }
-        ("", _) | (_, None) => {
-            item.refuse(format!("{} is no URL of a server", quoted(text)), SERVER);
-            None
-        }
-        (host, Some(port)) => Some(Address {
-            host: host.to_ascii_lowercase(),
-            port,
-            tls,
-        }),
-    }
 }
 
 /// Where alarms go. The URL may hold a token, and is never shown.

@@ -106,7 +106,8 @@ fn write_draft(headers: &mut HeaderMap, text: &mut BytesMut, lines: &[Line<'_>])
             list.extend_from_slice(label.member.as_bytes());
             parameter(list, b";r=", standing.remaining);
             if let Some(next) = standing.next {
-                parameter(list, b";t=", next.since(*now).secs_up());
+                // It may have come while the request was forwarded; `remaining` is from before, and so is not yet it.
+                parameter(list, b";t=", next.since(*now).secs_up().max(1));
             }
         }
     });
@@ -229,7 +230,7 @@ mod tests {
             },
             Line {
                 label: &user,
-                standing: standing(7, Some(10_000_001), 12_500_000),
+                standing: standing(7, Some(9_999_999), 12_500_000),
                 retry: None,
                 now: Micros(10_000_000),
             },

@@ -161,11 +161,6 @@ fn a_key_part_without_its_source_is_refused() {
 fn what_does_not_exist_yet_is_said_to() {
     for (from, to, at) in [
         (
-            "[identity]",
-            "[store]\nkind = \"redis\"\ncluster = [\"redis://127.0.0.1\"]\n[identity]",
-            "cluster",
-        ),
-        (
             "limit = 100",
             "limit = 100\nlease = { size = 20, hold = \"1s\" }",
             "lease",

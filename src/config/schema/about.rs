@@ -3,7 +3,7 @@
 const EXAMPLE: &str = include_str!("../../../gateway.toml");
 
 /// Keys of tables that the example writes in one line, and keys that need no comment there.
-const MORE: [(&str, &str, &str); 30] = [
+const MORE: [(&str, &str, &str); 32] = [
     ("", "server", "Where the gateway listens, and its limits"),
     ("", "admin", "The listener for operators"),
     ("", "log", "What is logged, and how"),
@@ -33,6 +33,8 @@ const MORE: [(&str, &str, &str); 30] = [
     ("", "alarm", "Who hears when a store fails"),
     ("store", "username", "who logs in, where servers ask for it"),
     ("store", "password", "what with"),
+    ("store.sentinel", "master", "what Sentinels call the primary"),
+    ("store.sentinel", "nodes", "the Sentinels that are asked first"),
     ("store", "database", "the number of a logical database"),
     (
         "rule",

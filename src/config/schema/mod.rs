@@ -24,6 +24,10 @@ use super::{Use, read, syntax};
 const PROBE: &str = r#"
 upstream."*".targets = ["http://127.0.0.1:3000"]
 
+[store]
+kind = "redis"
+sentinel = {}
+
 [[route]]
 upstream = "*"
 

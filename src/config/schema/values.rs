@@ -38,10 +38,8 @@ pub(super) fn has_no_default(table: &str, key: &str) -> bool {
 pub(super) fn own(table: &str, key: &str, inline: impl Fn(&str) -> Value) -> Value {
     match (table, key) {
         ("server", "listen") => {
-            let mut listen = list(json!({ "type": "string", "pattern": LISTEN }));
-            listen["minItems"] = json!(1);
-            listen["default"] = json!(["127.0.0.1:8080"]);
-            listen
+            let listen = some(json!({ "type": "string", "pattern": LISTEN }));
+            defaulting(listen, json!(["127.0.0.1:8080"]))
         }
         ("server", "trusted_proxies") => defaulting(list(text(NETWORK)), json!([])),
         ("server.limits", "header_bytes") => size(64 << 10, HEADER_BYTES_LEAST, u32::MAX.into()),
@@ -53,11 +51,8 @@ pub(super) fn own(table: &str, key: &str, inline: impl Fn(&str) -> Value) -> Val
             json!({ "type": "string", "minLength": 1 })
         }
         ("store", key) => of_store(key),
-        ("upstream.*", "targets") => {
-            let mut targets = list(text(TARGET));
-            targets["minItems"] = json!(1);
-            targets
-        }
+        ("store.sentinel", key) => of_sentinel(key),
+        ("upstream.*", "targets") => some(text(TARGET)),
         ("route", "path") => defaulting(text(PATH), json!(EVERYTHING)),
         ("route" | "match", "host") => text(HOST),
         ("route", "upstream") => json!({ "type": "string" }),
@@ -106,15 +101,20 @@ fn of_store(key: &str) -> Value {
             let prefix = text(&format!("^[!-z|~]{{1,{PREFIX_MOST}}}$"));
             defaulting(prefix, json!("tollgate"))
         }
-        "shards" => {
-            let mut shards = list(text(SERVER));
-            shards["minItems"] = json!(1);
-            shards
-        }
+        "shards" | "cluster" => some(text(SERVER)),
         "database" => defaulting(number(0, u32::MAX.into()), json!(0)),
         "partitions" => defaulting(number(1, u16::MAX.into()), json!(256)),
         "deadline" => defaulting(text(&duration_pattern(false)), json!("50ms")),
         "eviction" => defaulting(json!({ "enum": ["refuse", "allow"] }), json!("refuse")),
+        _ => Value::Bool(true),
+    }
+}
+
+/// The value of a key of `[store.sentinel]`.
+fn of_sentinel(key: &str) -> Value {
+    match key {
+        "master" => text("^[0-9A-Za-z._-]+$"),
+        "nodes" => of_store("shards"),
         _ => Value::Bool(true),
     }
 }
@@ -142,6 +142,13 @@ pub(super) fn log_limit() -> Value {
 
 fn text(pattern: &str) -> Value {
     json!({ "type": "string", "pattern": pattern })
+}
+
+/// A list of at least one.
+fn some(item: Value) -> Value {
+    let mut list = list(item);
+    list["minItems"] = json!(1);
+    list
 }
 
 fn list(items: Value) -> Value {

@@ -18,6 +18,8 @@ const EXAMPLES: [&str; 9] = [
 ];
 /// Keys that only this kind of store uses.
 const FOR_REDIS: &str = "for kind = \"redis\"";
+/// Of lines that say where else the servers are.
+const INSTEAD: &str = "instead of shards";
 
 #[test]
 fn it_is_accepted_without_a_word() {
@@ -66,6 +68,11 @@ fn what_is_commented_out_is_the_default_or_does_not_exist_yet() {
             let text = text.replacen("redis://", "rediss://", 1);
             let told = parse_text(&text).unwrap_err().to_string();
             assert!(told.contains("cannot read \"/nonexistent/ca.pem\""), "{told}");
+            continue;
+        }
+        if line.contains(INSTEAD) {
+            let text = text.replacen("\nshards", "\n#shards", 1);
+            assert_eq!(parse_text(&text).unwrap().report.to_string(), "", "{line}");
             continue;
         }
         match parse_text(&text) {

@@ -46,6 +46,8 @@ pub(super) struct Debt {
     pub(super) owed: Owed,
     /// The server's life.
     pub(super) life: u32,
+    /// Whether its key may still be on its way to the server.
+    pub(super) asking: bool,
 }
 
 /// Refunds that are to be made at another server than the one that was asked: their keys are on their way there.

@@ -43,6 +43,8 @@ pub(super) struct Fleet {
     doubts: Arc<Notify>,
     /// Servers that had none of the keys when the map was made, and to which keys are on their way.
     named: Mutex<Vec<Address>>,
+    /// The server that another one named last: it knows best what it has.
+    latest: Mutex<Option<Address>>,
     /// Servers of the cluster that may know where the keys are when those that have them do not answer.
     replicas: Mutex<Vec<Address>>,
 }
@@ -84,6 +86,7 @@ impl Fleet {
             strayed: Mutex::new(Some(strayed)),
             doubts: Arc::default(),
             named: Mutex::default(),
+            latest: Mutex::default(),
             replicas: Mutex::default(),
         };
         let (shards, homes) = match &fleet.settings.servers {
@@ -147,6 +150,7 @@ impl Fleet {
                 map.homes.set(partition, place);
                 map
             });
+            *lock(&self.latest) = Some(to.address.clone());
             self.doubt();
         }
         shard
@@ -198,11 +202,9 @@ impl Fleet {
         let mut informants: Vec<Address> = Vec::new();
         let others = lock(&self.replicas).clone();
         let listed = self.settings.servers.listed().iter().cloned();
-        for address in known
-            .map(|address| Address::clone(&address))
-            .chain(others)
-            .chain(listed)
-        {
+        let latest = lock(&self.latest).take();
+        let known = known.map(|address| Address::clone(&address));
+        for address in latest.into_iter().chain(known).chain(others).chain(listed) {
             if !informants.contains(&address) {
                 informants.push(address);
             }
@@ -267,8 +269,7 @@ impl Fleet {
             stays
         });
         for shard in before.shards.iter().filter(|shard| !stays(shard)) {
-            tracing::info!(shard = shard.name, "left: it has no keys any more");
-            shard.trouble_ends();
+            shard.leave();
         }
     }
 
@@ -293,6 +294,17 @@ impl Map {
             self.shards.push(Arc::clone(shard));
             self.shards.len().saturating_sub(1)
         })
+    }
+
+    /// The server that charged keys of a partition in this life, and whether they may have been on their way there. Where
+    /// it is not known any more, the refund is lost at the one that they are at home on.
+    pub(super) fn charged(&self, partition: Partition, life: u32) -> Option<(&Arc<Shard>, bool)> {
+        let home = self.home(partition)?;
+        if home.life() == life {
+            return Some((home, false));
+        }
+        let other = self.shards.iter().find(|shard| shard.life() == life);
+        Some(other.map_or((home, false), |shard| (shard, true)))
     }
 
     /// The server that a partition is at home on.

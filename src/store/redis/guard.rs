@@ -13,6 +13,8 @@ pub(super) struct Server {
     role: String,
     version: String,
     policy: String,
+    /// Whether it belongs to a cluster.
+    in_cluster: bool,
     loading: bool,
 }
 
@@ -74,6 +76,7 @@ impl Server {
             role: find("role").ok_or(Cause::Odd)?,
             version: find("redis_version").ok_or(Cause::Odd)?,
             policy: find("maxmemory_policy").ok_or(Cause::Odd)?,
+            in_cluster: find("redis_mode").is_some_and(|mode| mode == "cluster"),
             loading: find("loading").is_some_and(|loading| loading != "0"),
         };
         match server.loading {
@@ -82,8 +85,8 @@ impl Server {
         }
     }
 
-    /// The checks that fail.
-    pub(super) fn failing(&self) -> Vec<Failing> {
+    /// The checks that fail of a server that is to belong to a `cluster`, or not.
+    pub(super) fn failing(&self, cluster: bool) -> Vec<Failing> {
         let mut failing = Vec::new();
         let mut fail = |check, why| failing.push(Failing { check, why });
         if self.role != "master" {
@@ -92,6 +95,9 @@ impl Server {
                 self.role
             );
             fail(Check::Role, why);
+        } else if self.in_cluster && !cluster {
+            let why = "it belongs to a cluster: list it under `cluster`, for it takes charges for its own slots alone";
+            fail(Check::Role, why.to_owned());
         }
         if self.release() < OLDEST {
             let why = format!(
@@ -150,7 +156,10 @@ mod tests {
     fn a_primary_that_evicts_nothing_serves() {
         for version in ["6.2.0", "7.0.15", "8.2.1", "10.0.0"] {
             let server = Server::read(&info("master", version, "noeviction", 0)).unwrap();
-            assert_eq!((server.run_id.as_str(), server.failing()), ("abc", Vec::new()));
+            assert_eq!(
+                (server.run_id.as_str(), server.failing(false)),
+                ("abc", Vec::new())
+            );
         }
     }
 
@@ -182,13 +191,21 @@ mod tests {
                 info("master", "7.0.0", "volatile-ttl", 0),
             ),
         ] {
-            let failing = Server::read(&server).unwrap().failing();
+            let failing = Server::read(&server).unwrap().failing(false);
             assert_eq!(failing.len(), 1);
             assert_eq!(failing[0].check, check);
             assert!(failing[0].why.contains(says), "{}", failing[0].why);
             assert!(failing[0].forbids_start(Eviction::Refuse));
             assert_eq!(!failing[0].forbids_start(Eviction::Allow), start);
         }
+    }
+
+    #[test]
+    fn one_of_a_cluster_serves_where_a_cluster_is_meant() {
+        let mut server = Server::read(&info("master", "7.0.0", "noeviction", 0)).unwrap();
+        server.in_cluster = true;
+        assert_eq!(server.failing(true), Vec::new());
+        assert_eq!(server.failing(false)[0].check, Check::Role);
     }
 
     #[test]

@@ -126,7 +126,10 @@ impl Line {
             let (asking, settled): (Vec<Asker>, _) = askers.into_iter().partition(|asker| asker.asking);
             let mut groups = grouped(settled, Asker::partition);
             groups.extend(asking.into_iter().map(|asker| vec![asker]));
-            (grouped(debts, |debt| debt.owed.name.partition()), groups)
+            (
+                grouped(debts, |debt| (debt.owed.name.partition(), debt.asking)),
+                groups,
+            )
         } else {
             (vec![debts], vec![askers])
         };
@@ -139,9 +142,7 @@ impl Line {
     }
 
     fn send(&mut self, call: Call, began: Instant, whole: bool) {
-        if let Call::Reserve(askers) = &call
-            && askers.iter().any(|asker| asker.asking)
-        {
+        if call.is_asking() {
             self.send(Call::Asking, began, whole);
         }
         let shard = Arc::clone(&self.link.shard);
@@ -230,6 +231,7 @@ impl Line {
                 counted: Some(counted),
                 now,
                 life: self.life,
+                asking: asker.asking,
                 ask: asker.ask,
                 link: Arc::clone(&self.link),
             };

@@ -64,6 +64,8 @@ pub(super) struct Decided {
     pub(super) now: Micros,
     /// The server's life.
     pub(super) life: u32,
+    /// Whether its keys may be on their way to the server.
+    pub(super) asking: bool,
     /// What was asked.
     pub(super) ask: Ask,
     /// Where it was.
@@ -90,18 +92,21 @@ impl Link {
     }
 
     /// Puts a question; the answer comes by `deadline`, or a little later to say that there is none.
-    pub(super) fn ask(&self, ask: Ask, deadline: Instant, asking: bool) -> Pending {
+    ///
+    /// # Errors
+    /// The link is closed: the question comes back.
+    pub(super) fn ask(&self, ask: Ask, deadline: Instant, asking: bool) -> Result<Pending, Box<Ask>> {
         let pending = |answer| Pending {
             answer,
             shard: Arc::clone(&self.shard),
         };
         if self.shard.is_in_trouble() {
-            return pending(None);
+            return Ok(pending(None));
         }
         let (reply, answer) = oneshot::channel();
         let mut queue = self.queue();
         if queue.closed {
-            return pending(None);
+            return Err(Box::new(ask));
         }
         queue.asks.push_back(Waiting {
             ask,
@@ -111,7 +116,7 @@ impl Link {
         });
         drop(queue);
         self.filled.notify_one();
-        pending(Some(answer))
+        Ok(pending(Some(answer)))
     }
 
     /// Takes charges to give back with the next call.
@@ -274,7 +279,7 @@ impl Drop for Decided {
         let Some(counted) = self.counted.take().filter(|counted| counted.admitted) else {
             return;
         };
-        let life = self.life;
+        let (life, asking) = (self.life, self.asking);
         let charged = self.ask.drain(..).zip(counted.verdicts);
         self.link.owe(charged.filter_map(|(asked, verdict)| {
             let owed = Owed {
@@ -282,7 +287,7 @@ impl Drop for Decided {
                 policy: asked.policy,
                 receipt: verdict.receipt?,
             };
-            Some(Debt { owed, life })
+            Some(Debt { owed, life, asking })
         }));
     }
 }

@@ -143,11 +143,19 @@ impl<'a> Question<'a> {
         heard
     }
 
-    /// Puts a part to a server over this worker's link.
+    /// Puts a part to a server over this worker's link. If the server has just left the map, its successor is asked.
     fn put(&self, shard: &Arc<Shard>, ask: Ask, asking: bool) -> Option<Pending> {
-        let deadline = self.deadline;
-        self.seats
-            .with_link(shard, |link| link.ask(ask, deadline, asking))
+        let put = |shard, ask| {
+            self.seats
+                .with_link(shard, |link| link.ask(ask, self.deadline, asking))
+        };
+        match put(shard, ask)? {
+            Ok(pending) => Some(pending),
+            Err(ask) => {
+                let partition = ask.first()?.name.partition();
+                put(self.fleet.map().home(partition)?, *ask)?.ok()
+            }
+        }
     }
 
     /// Waits for what becomes of a part, wherever its keys are.

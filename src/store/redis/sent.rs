@@ -93,6 +93,15 @@ impl Sent {
 }
 
 impl Call {
+    /// Whether keys in it may be on their way to the server.
+    pub(super) fn is_asking(&self) -> bool {
+        match self {
+            Self::Asking => false,
+            Self::Reserve(askers) => askers.iter().any(|asker| asker.asking),
+            Self::Settle(debts) => debts.iter().any(|debt| debt.asking),
+        }
+    }
+
     /// The same in calls of one request or one refund each; `None` if it is one.
     pub(super) fn one_by_one(self) -> Result<Vec<Self>, Self> {
         match self {

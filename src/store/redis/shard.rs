@@ -37,6 +37,8 @@ pub(super) struct Shard {
     troubles: AtomicU32,
     /// How many lives of servers were seen by all shards of the store; refunds of an earlier one are moot.
     lives: Arc<AtomicU32>,
+    /// The number of the server's present life among them; 0 before the first.
+    life: AtomicU32,
     seen: Mutex<Seen>,
     /// Requests that it did not decide since its trouble began.
     missed: AtomicU64,
@@ -52,8 +54,6 @@ pub(super) struct Shard {
 #[derive(Default)]
 struct Seen {
     run_id: String,
-    /// The number of the server's life.
-    life: u32,
     failing: Vec<Failing>,
     /// Since when it is in trouble, and why.
     trouble: Option<(Instant, Cause)>,
@@ -93,6 +93,7 @@ impl Shard {
             breaker: Breaker::default(),
             troubles: AtomicU32::new(0),
             lives: Arc::clone(lives),
+            life: AtomicU32::new(0),
             seen: Mutex::default(),
             missed: AtomicU64::new(0),
             alarms: alarms.clone(),
@@ -129,7 +130,7 @@ impl Shard {
 
     /// The guards that fail by what the server says of itself.
     pub(super) fn judge(&self, server: &Server) -> Vec<Failing> {
-        let failing = server.failing();
+        let failing = server.failing(self.settings.is_cluster());
         for check in Check::ALL {
             let fails = failing.iter().any(|failing| failing.check == check);
             self.meter.guard(check.name(), fails);
@@ -224,6 +225,14 @@ impl Shard {
         }
     }
 
+    /// It has no keys any more.
+    pub(super) fn leave(&self) {
+        if self.life() > 0 {
+            tracing::info!(shard = self.name, "left: it has no keys any more");
+        }
+        self.trouble_ends();
+    }
+
     /// It decides again.
     pub(super) fn trouble_ends(&self) {
         let Some((since, _)) = self.seen().trouble.take() else {
@@ -258,6 +267,11 @@ impl Shard {
         }
     }
 
+    /// The number of the server's present life.
+    pub(super) fn life(&self) -> u32 {
+        self.life.load(Relaxed)
+    }
+
     /// It listens here from now on; connections to where it listened before are not trusted.
     pub(super) fn moves_to(&self, address: Address) {
         self.address.store(Some(Arc::new(address)));
@@ -285,9 +299,10 @@ impl Shard {
         let mut seen = self.seen();
         if seen.run_id != server.run_id {
             seen.run_id.clone_from(&server.run_id);
-            seen.life = self.lives.fetch_add(1, Relaxed).saturating_add(1);
+            let life = self.lives.fetch_add(1, Relaxed).saturating_add(1);
+            self.life.store(life, Relaxed);
         }
-        seen.life
+        self.life()
     }
 
     /// Takes refunds that are to be made at another server.

@@ -170,10 +170,12 @@ impl Store for Redis {
                 receipt: refund.receipt.clone(),
             };
             let map = self.fleet.map();
-            if let Some(home) = map.home(owed.name.partition()) {
-                self.seats
-                    .with_link(home, |link| link.owe(std::iter::once(Debt { owed, life })));
-            }
+            let Some((shard, asking)) = map.charged(owed.name.partition(), life) else {
+                continue;
+            };
+            let debt = Debt { owed, life, asking };
+            self.seats
+                .with_link(shard, |link| link.owe(std::iter::once(debt)));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod ask;
+mod cluster;
 mod config;
 mod curl;
 mod faulty;
@@ -13,6 +14,7 @@ mod limits;
 mod raw;
 mod redis;
 mod script;
+mod sentinel;
 mod shared;
 mod time;
 mod tls;
@@ -21,6 +23,7 @@ mod upstream;
 
 pub(crate) use answer::Answer;
 pub(crate) use ask::Ask;
+pub(crate) use cluster::Cluster;
 pub(crate) use config::{ALGORITHMS, Config, rule};
 pub(crate) use curl::curl;
 pub(crate) use faulty::{Fault, Faulty};
@@ -32,7 +35,8 @@ pub(crate) use limits::{Limits, assert_no_limits};
 pub(crate) use raw::{Client, unused_port};
 pub(crate) use redis::Redis;
 pub(crate) use script::standard;
-pub(crate) use shared::{DEADLINE, OWN_WORK, RECOVERY, STORE, Site, on_redis, three, timed};
+pub(crate) use sentinel::{Watched, on_sentinel};
+pub(crate) use shared::{DEADLINE, OWN_WORK, RECOVERY, STORE, Site, on_cluster, on_redis, three, timed};
 pub(crate) use time::{epoch_micros, epoch_seconds, noise, threads, wait_until};
 pub(crate) use tls::{Authority, ByTls};
 pub(crate) use tools::{node, python, tool};

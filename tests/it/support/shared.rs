@@ -20,6 +20,11 @@ pub(crate) fn on_redis(urls: &[&str], lines: &str) -> String {
     format!("[store]\nkind = \"redis\"\nshards = {urls:?}\n{lines}\n")
 }
 
+/// The `[store]` table for the cluster that these servers belong to, with more lines.
+pub(crate) fn on_cluster(urls: &[String], lines: &str) -> String {
+    format!("[store]\nkind = \"redis\"\ncluster = {urls:?}\n{lines}\n")
+}
+
 /// One rule for each thing that may be done without the store, at the path of its name.
 pub(crate) fn three() -> String {
     let on = |name: &str, lines: &str| {
