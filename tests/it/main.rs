@@ -24,6 +24,7 @@ mod clients;
 mod cluster;
 mod concurrency;
 mod counting;
+mod credentials;
 mod docker;
 mod documents;
 mod drain;
