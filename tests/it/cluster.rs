@@ -15,6 +15,15 @@ struct Site {
     cluster: Cluster,
 }
 
+/// Ends the load, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// The partitions of a cluster unless its config says another number.
 const PARTITIONS: usize = 64;
 
@@ -53,9 +62,8 @@ impl Site {
                     }
                 });
             }
-            let done = during(&sent);
-            over.store(true, Relaxed);
-            done
+            let _over = Over(&over);
+            during(&sent)
         });
         (done, admitted.into_inner())
     }

@@ -76,7 +76,7 @@ impl Server {
             role: find("role").ok_or(Cause::Odd)?,
             version: find("redis_version").ok_or(Cause::Odd)?,
             policy: find("maxmemory_policy").ok_or(Cause::Odd)?,
-            in_cluster: find("redis_mode").is_some_and(|mode| mode == "cluster"),
+            in_cluster: find("cluster_enabled").is_some_and(|enabled| enabled == "1"),
             loading: find("loading").is_some_and(|loading| loading != "0"),
         };
         match server.loading {

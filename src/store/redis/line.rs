@@ -287,7 +287,10 @@ impl Line {
         if !self.link.shard.settings.is_cluster() {
             return Some(call);
         }
-        if refused.is_tryagain() {
+        let to = refused.redirect(self.session.address());
+        // Older servers answer ASK where only some of the keys have left; of one key alone it is always true.
+        let is_apart = to.as_ref().is_some_and(|to| to.once) && !call.is_of_one_key();
+        if is_apart || refused.is_tryagain() {
             return match call.one_by_one() {
                 Ok(calls) => {
                     calls.into_iter().for_each(|call| self.send(call, began, false));
@@ -300,7 +303,7 @@ impl Line {
                 Err(call) => Some(call),
             };
         }
-        let Some(to) = refused.redirect(self.session.address()) else {
+        let Some(to) = to else {
             return Some(call);
         };
         let shard = &self.link.shard;

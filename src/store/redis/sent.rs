@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::call::{Ask, Debt};
 use super::link::{Answer, Waiting};
-use super::names::Partition;
+use super::names::{Name, Partition};
 
 /// A call that has no reply yet.
 pub(super) struct Sent {
@@ -99,6 +99,22 @@ impl Call {
             Self::Asking => false,
             Self::Reserve(askers) => askers.iter().any(|asker| asker.asking),
             Self::Settle(debts) => debts.iter().any(|debt| debt.asking),
+        }
+    }
+
+    /// Whether all that is in it is about the same key.
+    pub(super) fn is_of_one_key(&self) -> bool {
+        let is_one = |mut names: &mut dyn Iterator<Item = &Name>| {
+            let first = names.next();
+            Iterator::all(&mut names, |name| Some(name) == first)
+        };
+        match self {
+            Self::Asking => true,
+            Self::Reserve(askers) => {
+                let asked = askers.iter().flat_map(|asker| &asker.ask);
+                is_one(&mut asked.map(|asked| &asked.name))
+            }
+            Self::Settle(debts) => is_one(&mut debts.iter().map(|debt| &debt.owed.name)),
         }
     }
 

@@ -40,8 +40,12 @@ impl Cluster {
         }
         for (place, node) in cluster.nodes.iter().take(primaries).enumerate() {
             let (first, end) = (place * SLOTS / primaries, (place + 1) * SLOTS / primaries);
-            let (first, last) = (first.to_string(), (end - 1).to_string());
-            let _: String = node.ask(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            let slots: Vec<String> = (first..end).map(|slot| slot.to_string()).collect();
+            let command: Vec<&str> = ["CLUSTER", "ADDSLOTS"]
+                .into_iter()
+                .chain(slots.iter().map(String::as_str))
+                .collect();
+            let _: String = node.ask(&command);
         }
         let first = cluster.nodes[0].port().to_string();
         for node in &cluster.nodes[1..] {

@@ -163,14 +163,23 @@ impl Drop for Redis {
 }
 
 fn spawn(port: u16, folder: &TempDir, options: &[String]) -> Child {
-    Command::new("redis-server")
+    server()
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .arg("--dir")
         .arg(folder.path())
         .args(options)
         .stdout(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| {
-            panic!("cannot run redis-server ({error}): `apt-get install redis-server` installs it")
-        })
+        .unwrap_or_else(cannot_run)
+}
+
+/// The command that runs a server: what this variable names, else the `redis-server` of the machine.
+pub(crate) fn server() -> Command {
+    let named = std::env::var_os("TOLLGATE_TEST_SERVER");
+    Command::new(named.unwrap_or_else(|| "redis-server".into()))
+}
+
+/// Says what is missing.
+pub(crate) fn cannot_run(error: std::io::Error) -> Child {
+    panic!("cannot run redis-server ({error}): `apt-get install redis-server` installs it")
 }

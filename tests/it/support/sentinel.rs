@@ -1,11 +1,12 @@
 //! A primary, its replicas, and the Sentinels that watch over them.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use redis::{Client, FromRedisValue};
 use tempfile::TempDir;
 
+use super::redis::{cannot_run, server};
 use super::{Redis, wait_until};
 
 /// Servers of which one is the primary, and Sentinels that call it `mymaster`.
@@ -150,12 +151,10 @@ impl Drop for Sentinel {
 }
 
 fn spawn(folder: &TempDir) -> Child {
-    Command::new("redis-server")
+    server()
         .arg(folder.path().join("sentinel.conf"))
         .arg("--sentinel")
         .stdout(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| {
-            panic!("cannot run redis-server ({error}): `apt-get install redis-server` installs it")
-        })
+        .unwrap_or_else(cannot_run)
 }

@@ -320,7 +320,7 @@ fn stored(desk: &mut Desk, key: LimitKey) -> Stored {
 /// A replica of the desk's server that has caught up.
 fn replica_of(desk: &Desk) -> Redis {
     let port = desk.server.port().to_string();
-    let replica = Redis::with(&["--replicaof", &format!("127.0.0.1 {port}")]);
+    let replica = Redis::with(&["--replicaof", "127.0.0.1", &port]);
     for _ in 0..2_000 {
         let info: String = replica.ask(&["INFO", "replication"]);
         if info.contains("master_link_status:up") {
