@@ -54,6 +54,7 @@ mod refilling;
 mod refunds;
 mod reload;
 mod sentinel;
+mod shards;
 mod slow;
 mod snapshot;
 mod standing_in;
