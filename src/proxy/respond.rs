@@ -12,41 +12,39 @@ use crate::rules::Denied;
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// The problem type and title of draft-ietf-httpapi-ratelimit-headers-10 for a request over its quota.
-const QUOTA_EXCEEDED: (&str, &str) = (
-    "https://iana.org/assignments/http-problem-types#quota-exceeded",
-    "Request cannot be satisfied as assigned quota has been exceeded",
+/// The problem type and title of draft-ietf-httpapi-ratelimit-headers-10 for a request over its quota, and its status.
+const QUOTA_EXCEEDED: &str = concat!(
+    r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+    r#""title":"Request cannot be satisfied as assigned quota has been exceeded","status":429"#,
 );
 
 /// The same for a request that cannot be decided now.
-const REDUCED_CAPACITY: (&str, &str) = (
-    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-    "Request cannot be satisfied due to temporary server capacity constraints",
+const REDUCED_CAPACITY: &str = concat!(
+    r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
+    r#""title":"Request cannot be satisfied due to temporary server capacity constraints","status":503"#,
 );
 
 /// How long a client waits before it asks again a gateway whose store is in trouble: as long as the gateway does at most
 /// before it tries the store again.
 const TRIED_AGAIN: u64 = 2;
 
+/// Bytes for the body of an answer, names of usual length.
+const ROOM: usize = 320;
+/// Fields of one, with those of the limits.
+const FIELDS: usize = 11;
+
 /// An answer of the gateway's own.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// The body of one. A struct: as a [`serde_json::Value`] it took a fifth of a refusal's instructions.
-#[derive(Serialize)]
-struct Problem<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
-    violated: Option<&'a [&'a str]>,
-}
-
 /// A problem that has no type of its own: its status says what it is.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
+    // A reason phrase has nothing that JSON would escape.
     let title = status.canonical_reason().unwrap_or("Error");
-    answer(status, ("about:blank", title), detail, None)
+    let start = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{}"#,
+        status.as_u16()
+    );
+    answer(status, &start, detail, None)
 }
 
 /// What a caller that cannot be told, or is blocked, is answered: 400 or 403.
@@ -132,24 +130,30 @@ fn retry_after(wait: Micros) -> u64 {
     wait.secs_up().max(1)
 }
 
-fn answer(status: StatusCode, kind: (&str, &str), detail: &str, violated: Option<&[&str]>) -> Answer {
-    let (kind, title) = kind;
-    let problem = Problem {
-        kind,
-        title,
-        status: status.as_u16(),
-        detail,
-        violated,
-    };
-    // Strings and a number: there is nothing that JSON cannot say.
-    let text = serde_json::to_vec(&problem).unwrap_or_default();
+/// The answer whose body begins with `start`. That it is written once and not for each refusal saves a fifteenth of one.
+fn answer(status: StatusCode, start: &str, detail: &str, violated: Option<&[&str]>) -> Answer {
+    let mut text = Vec::with_capacity(ROOM);
+    text.extend_from_slice(start.as_bytes());
+    text.extend_from_slice(b",\"detail\":");
+    say(&mut text, detail);
+    if let Some(violated) = violated {
+        text.extend_from_slice(b",\"violated-policies\":");
+        say(&mut text, violated);
+    }
+    text.push(b'}');
     let length = HeaderValue::from(text.len());
     let mut answer = Response::new(Full::from(text));
     *answer.status_mut() = status;
+    answer.headers_mut().reserve(FIELDS);
     // Said here because an answer to a HEAD is sent without the body.
     answer.headers_mut().insert(CONTENT_LENGTH, length);
     answer.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     answer
+}
+
+/// Adds a value. Strings: there is nothing that JSON cannot say, and nothing that memory does not take.
+fn say(text: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    let _infallible = serde_json::to_writer(text, value);
 }
 
 #[cfg(test)]
@@ -195,6 +199,12 @@ mod tests {
 
     #[test]
     fn other_problems_are_named_by_their_status() {
+        for status in (100..1_000).filter_map(|code| StatusCode::from_u16(code).ok()) {
+            let told = body(problem(status, "a \"detail\""));
+            assert_eq!(told["status"], status.as_u16());
+            assert_eq!(told["title"], status.canonical_reason().unwrap_or("Error"));
+            assert_eq!(told["detail"], "a \"detail\"");
+        }
         let problem = body(problem(StatusCode::BAD_GATEWAY, "the upstream refused"));
         assert_eq!(problem["type"], "about:blank");
         assert_eq!(problem["title"], "Bad Gateway");
