@@ -1,7 +1,6 @@
 //! What changes on a message as it passes: hop-by-hop fields go, and the trail of the request grows by one hop.
 
 use std::net::IpAddr;
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -36,14 +35,17 @@ static KNOWN: [HeaderName; 13] = [
     VIA,
 ];
 
-/// Fields that concern one connection only, whatever `Connection` says.
-const HOP_BY_HOP: Range<usize> = 0..6;
+/// Sets of them, a bit for each place. What concerns one connection only, whatever `Connection` says:
+const HOP_BY_HOP: u16 = 0b11_1111;
+const ENCODED: u16 = 1 << 3;
+const OFFERS: u16 = 1 << 5;
 /// What no client is to see of the upstream.
-const OF_UPSTREAM: Range<usize> = 6..7;
+const OF_UPSTREAM: u16 = 1 << 6;
 /// What no upstream is to see: `Proxy-Authorization` is nobody's but ours.
-const OURS: Range<usize> = 7..8;
+const OURS: u16 = 1 << 7;
 /// What no upstream is to see of a stranger: that, and the trail before us.
-const OF_STRANGER: Range<usize> = 7..12;
+const OF_STRANGER: u16 = 0b1_1111 << 7;
+const PASSED: u16 = 1 << 12;
 
 /// Lengths that names in [`KNOWN`] have: most fields are told from all of them by that.
 const LENGTHS: u32 = 1 << 2 | 1 << 3 | 1 << 7 | 1 << 9 | 1 << 10 | 0b1_1111 << 15;
@@ -98,7 +100,7 @@ pub(super) fn frame<B: Body>(headers: &mut HeaderMap, body: &B) {
 pub(super) fn clean(headers: &mut HeaderMap) {
     // Chunks override a length (RFC 9112, 6.3), which may be a lie.
     let found = Found::of(headers);
-    if found.has(&TRANSFER_ENCODING) {
+    if found.has(ENCODED) {
         headers.remove(CONTENT_LENGTH);
     }
     strip(headers, &found);
@@ -130,11 +132,11 @@ pub(super) fn has_token(value: &HeaderValue, token: &str) -> bool {
 /// Removes the hop-by-hop fields and those that `Connection` names; `Host` is nobody's to remove. Says whether
 /// `TE: trailers` was among them.
 fn strip(headers: &mut HeaderMap, found: &Found) -> bool {
-    if !found.any(HOP_BY_HOP) {
+    if !found.has(HOP_BY_HOP) {
         return false;
     }
-    let trailers = found.has(&TE) && headers.get_all(TE).iter().any(|te| has_token(te, "trailers"));
-    if found.has(&CONNECTION) {
+    let trailers = found.has(OFFERS) && headers.get_all(TE).iter().any(|te| has_token(te, "trailers"));
+    if found.names {
         for name in named(headers) {
             headers.remove(name);
         }
@@ -147,10 +149,6 @@ fn strip(headers: &mut HeaderMap, found: &Found) -> bool {
 fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
     let mut named = SmallVec::new();
     for line in headers.get_all(CONNECTION) {
-        // What most upstreams say.
-        if line.as_bytes().eq_ignore_ascii_case(b"keep-alive") {
-            continue;
-        }
         let tokens = line.to_str().unwrap_or_default().split(',').map(str::trim);
         let others = tokens.filter(|token| !token.eq_ignore_ascii_case("keep-alive"));
         named.extend(
@@ -163,38 +161,43 @@ fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
 }
 
 /// Which of [`KNOWN`] a message has.
-struct Found([bool; KNOWN.len()]);
+struct Found {
+    places: u16,
+    /// Whether `Connection` says more than `keep-alive`, which is what most upstreams say.
+    names: bool,
+}
 
 impl Found {
     fn of(headers: &HeaderMap) -> Self {
-        let mut found = [false; KNOWN.len()];
-        for there in headers.keys() {
+        let mut found = Self {
+            places: 0,
+            names: false,
+        };
+        for (there, value) in headers {
             let length = there.as_str().len();
             if length < 32
                 && LENGTHS >> length & 1 == 1
                 && let Some(place) = KNOWN.iter().position(|name| name == there)
             {
-                found[place] = true;
+                found.places |= 1 << place;
+                found.names |= *there == CONNECTION && !value.as_bytes().eq_ignore_ascii_case(b"keep-alive");
             }
         }
-        Self(found)
+        found
     }
 
-    fn has(&self, name: &HeaderName) -> bool {
-        KNOWN
-            .iter()
-            .zip(self.0)
-            .any(|(known, found)| found && known == name)
+    /// Whether one of `places` is among them.
+    fn has(&self, places: u16) -> bool {
+        self.places & places != 0
     }
 
-    fn any(&self, places: Range<usize>) -> bool {
-        self.0[places].contains(&true)
-    }
-
-    fn remove(&self, headers: &mut HeaderMap, places: Range<usize>) {
-        let found = KNOWN[places.clone()].iter().zip(&self.0[places]);
-        for (name, _) in found.filter(|(_, found)| **found) {
-            headers.remove(name);
+    fn remove(&self, headers: &mut HeaderMap, places: u16) {
+        let mut left = self.places & places;
+        while left != 0 {
+            if let Some(name) = KNOWN.get(left.trailing_zeros() as usize) {
+                headers.remove(name);
+            }
+            left &= left - 1;
         }
     }
 }
@@ -259,7 +262,7 @@ impl Hop {
             }
         }
         let via = HeaderValue::from_static(via);
-        if found.has(&VIA) {
+        if found.has(PASSED) {
             append(headers, VIA, Some(via));
         } else {
             headers.insert(VIA, via);
@@ -350,10 +353,21 @@ mod tests {
 
     #[test]
     fn every_known_name_is_looked_for() {
-        for name in &KNOWN {
+        let named = [
+            (ENCODED, TRANSFER_ENCODING),
+            (OFFERS, TE),
+            (OF_UPSTREAM, PROXY_AUTHENTICATE),
+            (OURS, PROXY_AUTHORIZATION),
+            (PASSED, VIA),
+        ];
+        let all = KNOWN
+            .iter()
+            .enumerate()
+            .map(|(place, name)| (1 << place, name.clone()));
+        for (places, name) in all.chain(named) {
             let mut headers = HeaderMap::new();
-            headers.insert(name, HeaderValue::from_static("x"));
-            assert!(Found::of(&headers).has(name), "{name}");
+            headers.insert(&name, HeaderValue::from_static("x"));
+            assert_eq!(Found::of(&headers).places, places, "{name}");
         }
     }
 
