@@ -97,8 +97,10 @@ fn table(known: &[Known], name: &str) -> Value {
     if !required.is_empty() {
         table["required"] = json!(required);
     }
-    if name == values::RULE {
-        table["allOf"] = conditions();
+    match name {
+        values::RULE => table["allOf"] = conditions(),
+        values::STORE => table["allOf"] = json!([values::servers()]),
+        _ => {}
     }
     table
 }

@@ -17,6 +17,7 @@ use crate::limit::{Kind, RANGE};
 use crate::rules::REFUND_WORDS;
 
 pub(super) const RULE: &str = "rule";
+pub(super) const STORE: &str = "store";
 const LISTEN: &str = ":[0-9]{1,5}$";
 const NETWORK: &str = "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$";
 const METHOD: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
@@ -47,10 +48,10 @@ pub(super) fn own(table: &str, key: &str, inline: impl Fn(&str) -> Value) -> Val
             let listen = text(&format!("^$|{LISTEN}"));
             defaulting(listen, json!("127.0.0.1:9901"))
         }
-        ("admin", "token") | ("store", "hash_key" | "username" | "password") | ("alarm", "webhook") => {
+        ("admin", "token") | (STORE, "hash_key" | "username" | "password") | ("alarm", "webhook") => {
             json!({ "type": "string", "minLength": 1 })
         }
-        ("store", key) => of_store(key),
+        (STORE, key) => of_store(key),
         ("store.sentinel", key) => of_sentinel(key),
         ("upstream.*", "targets") => some(text(TARGET)),
         ("route", "path") => defaulting(text(PATH), json!(EVERYTHING)),
@@ -137,6 +138,15 @@ pub(super) fn log_limit() -> Value {
             "required": ["algorithm"],
         },
         "then": { "properties": { "limit": { "maximum": LIMIT_MAX } } },
+    })
+}
+
+/// A store in Redis must say where its servers are, in one way.
+pub(super) fn servers() -> Value {
+    let ways = ["shards", "cluster", "sentinel"].map(|key| json!({ "required": [key] }));
+    json!({
+        "if": { "properties": { "kind": { "const": "redis" } }, "required": ["kind"] },
+        "then": { "oneOf": ways },
     })
 }
 

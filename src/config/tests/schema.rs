@@ -199,7 +199,7 @@ fn defaults_are_those_of_the_reader() {
 }
 
 /// Lines of a rule, or a whole config where they begin with a header.
-const WRONG: [&str; 35] = [
+const WRONG: [&str; 37] = [
     "limt = 5",
     "limit = 0",
     "limit = 4398046511104",
@@ -235,6 +235,8 @@ const WRONG: [&str; 35] = [
     "[server.limits]\nheader_bytes = \"64KB\"",
     "[log]\nlevel = \"loud\"",
     "[store]\nkind = \"file\"",
+    "[store]\nkind = \"redis\"\ndeadline = \"20ms\"",
+    "[store]\nkind = \"redis\"\nshards = [\"h\"]\ncluster = [\"h\"]",
 ];
 
 #[test]
@@ -257,6 +259,17 @@ fn what_is_wrong_is_refused_by_both() {
         };
         assert!(parse_text(&text).is_err(), "the reader takes {text}");
         assert!(!validator.is_valid(&toml(&text)), "the schema takes {text}");
+    }
+    for store in [
+        "",
+        "kind = \"memory\"",
+        "kind = \"redis\"\nshards = [\"h\"]",
+        "kind = \"redis\"\ncluster = [\"h\"]",
+        "kind = \"redis\"\nsentinel = { master = \"m\", nodes = [\"h\"] }",
+    ] {
+        let text = format!("[store]\n{store}\n{upstream}");
+        parse_text(&text).unwrap();
+        accepts(&validator, &text);
     }
     for text in [
         "",
