@@ -16,7 +16,7 @@ use crate::admin::Admin;
 use crate::config::Severity;
 use crate::server::{self, Shared, Stop, WorkerListeners};
 use crate::store::redis::{Alarm, Health, ShardHealth};
-use crate::telemetry::Logs;
+use crate::telemetry::{Logs, Metrics, ShardGauges};
 
 const TICK: Duration = Duration::from_secs(1);
 
@@ -95,7 +95,7 @@ impl Supervisor {
 
     fn admin(&self) -> Admin {
         let store = Arc::clone(self.current.store());
-        let current = Arc::clone(&self.current);
+        let (shown, told) = (Arc::clone(&self.current), Arc::clone(&self.current));
         Admin::new(
             &self.current.settings().admin,
             Arc::clone(self.current.metrics()),
@@ -103,8 +103,9 @@ impl Supervisor {
                 metrics
                     .store_keys
                     .set(i64::try_from(store.len()).unwrap_or(i64::MAX));
+                show_shards(metrics, shown.shared().health());
             },
-            move || store_detail(current.shared().health()),
+            move || store_detail(told.shared().health()),
         )
     }
 
@@ -179,6 +180,17 @@ impl Supervisor {
         self.current.metrics().reloads("ok").inc();
         tracing::info!("reloaded");
     }
+}
+
+/// The gauges of the store's servers.
+fn show_shards(metrics: &Metrics, health: Option<Health>) {
+    let shards = health.map_or_else(Vec::new, |health| health.shards);
+    let gauges = shards.iter().map(|shard| ShardGauges {
+        shard: &shard.shard,
+        degraded: shard.trouble.is_some(),
+        guards: shard.guards(),
+    });
+    metrics.show_shards(&gauges.collect::<Vec<_>>());
 }
 
 /// What `/readyz` says of the store.

@@ -1,7 +1,7 @@
 //! The metrics, by the names that `/metrics` shows.
 
 use super::registrar::Registrar;
-use super::store::{ShardMeter, StoreMetrics};
+use super::store::{ShardGauges, ShardMeter, StoreMetrics};
 use prometheus::{Encoder, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
 /// Upper bounds of the latency histograms, in seconds.
@@ -112,6 +112,11 @@ impl Metrics {
     /// The metrics of one server of a shared store.
     pub fn shard(&self, shard: &str) -> ShardMeter {
         self.store.shard(shard)
+    }
+
+    /// Sets the gauges of the servers of the shared store that is in force; those of others go.
+    pub fn show_shards(&self, shards: &[ShardGauges<'_>]) {
+        self.store.show(shards);
     }
 
     /// The counter of reloads with one result: `ok` or `refused`.

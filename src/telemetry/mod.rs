@@ -7,7 +7,7 @@ mod store;
 
 pub use logs::{LogError, Logs};
 pub use metrics::Metrics;
-pub use store::ShardMeter;
+pub use store::{ShardGauges, ShardMeter};
 
 /// `[log]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The metrics of a store that is not in this process.
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec};
 
 use super::registrar::Registrar;
 
@@ -39,14 +39,21 @@ pub struct ShardMeter {
     pub late: IntCounter,
     /// Charges of a call.
     pub charges: Histogram,
-    /// 1 while the server decides nothing.
-    pub degraded: IntGauge,
     /// How often the server's clock was set.
     pub clock_steps: IntCounter,
     /// Refunds that nobody will make.
     pub refunds_lost: IntCounter,
-    shard: String,
-    guards: IntGaugeVec,
+}
+
+/// What gauges tell of one server.
+#[derive(Clone, Debug)]
+pub struct ShardGauges<'a> {
+    /// Where it listens.
+    pub shard: &'a str,
+    /// Whether it decides nothing.
+    pub degraded: bool,
+    /// Each check, and whether the server fails it.
+    pub guards: [(&'static str, bool); 3],
 }
 
 impl StoreMetrics {
@@ -98,19 +105,22 @@ impl StoreMetrics {
             unknown: calls("unknown"),
             late: calls("late"),
             charges: self.charges.clone(),
-            degraded: self.degraded.with_label_values(&[shard]),
             clock_steps: self.clock_steps.clone(),
             refunds_lost: self.refunds_lost.clone(),
-            shard: shard.to_owned(),
-            guards: self.guards.clone(),
         }
     }
-}
 
-impl ShardMeter {
-    /// Says whether the server fails a check.
-    pub fn guard(&self, check: &str, fails: bool) {
-        let gauge = self.guards.with_label_values(&[&self.shard, check]);
-        gauge.set(fails.into());
+    /// Shows these servers and no others.
+    pub(super) fn show(&self, shards: &[ShardGauges<'_>]) {
+        self.degraded.reset();
+        self.guards.reset();
+        for shown in shards {
+            let degraded = self.degraded.with_label_values(&[shown.shard]);
+            degraded.set(shown.degraded.into());
+            for (check, fails) in shown.guards {
+                let guard = self.guards.with_label_values(&[shown.shard, check]);
+                guard.set(fails.into());
+            }
+        }
     }
 }

@@ -44,6 +44,7 @@ mod leaving;
 mod links;
 mod matrix;
 mod memory;
+mod moving;
 mod oracles;
 mod outages;
 mod overrides;

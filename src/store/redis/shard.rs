@@ -72,6 +72,13 @@ pub struct ShardHealth {
     pub failing: Vec<&'static str>,
 }
 
+impl ShardHealth {
+    /// Each guard by its name, and whether it fails.
+    pub fn guards(&self) -> [(&'static str, bool); 3] {
+        Check::ALL.map(|check| (check.name(), self.failing.contains(&check.name())))
+    }
+}
+
 impl Shard {
     /// A server of which nothing is known yet.
     pub(super) fn new(
@@ -131,10 +138,6 @@ impl Shard {
     /// The guards that fail by what the server says of itself.
     pub(super) fn judge(&self, server: &Server) -> Vec<Failing> {
         let failing = server.failing(self.settings.is_cluster());
-        for check in Check::ALL {
-            let fails = failing.iter().any(|failing| failing.check == check);
-            self.meter.guard(check.name(), fails);
-        }
         self.seen().failing.clone_from(&failing);
         failing
     }
@@ -205,7 +208,6 @@ impl Shard {
         self.seen().trouble = Some((clock::now(), cause.clone()));
         self.troubles.fetch_add(1, Relaxed);
         self.trouble.send_replace(true);
-        self.meter.degraded.inc();
         tracing::error!(shard = self.name, reason = %cause, "store in trouble: rules decide by on_outage");
         self.tell(Alarm::Trouble {
             shard: self.name.clone(),
@@ -242,7 +244,6 @@ impl Shard {
         let secs = clock::now().saturating_duration_since(since).as_secs_f64();
         self.breaker.close();
         self.trouble.send_replace(false);
-        self.meter.degraded.dec();
         tracing::info!(
             shard = self.name,
             secs = format_args!("{secs:.1}"),
@@ -321,14 +322,5 @@ impl Shard {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Shard {
-    /// The trouble of a store that a reload has replaced is over.
-    fn drop(&mut self) {
-        if self.seen().trouble.is_some() {
-            self.meter.degraded.dec();
-        }
     }
 }
