@@ -42,16 +42,27 @@ pub(super) struct Line<'a> {
 /// with the least remaining, on a tie the one that is full later (after those that no instant can be told for), on a tie
 /// the first.
 fn tightest<'l, 'a>(lines: &'l [Line<'a>]) -> Option<&'l Line<'a>> {
+    // Each line has a clock of its own: instants are compared by how far off they are.
     let refusing = lines
         .iter()
         .rev()
         .filter(|line| line.retry.is_some())
-        .max_by_key(|line| line.retry);
+        .max_by_key(|line| line.off(line.retry));
     refusing.or_else(|| {
-        lines
-            .iter()
-            .min_by_key(|line| (line.standing.remaining, std::cmp::Reverse(line.standing.full)))
+        lines.iter().min_by_key(|line| {
+            (
+                line.standing.remaining,
+                std::cmp::Reverse(line.off(line.standing.full)),
+            )
+        })
     })
+}
+
+impl Line<'_> {
+    /// How far off an instant is.
+    fn off(&self, instant: Option<Micros>) -> Option<Micros> {
+        instant.map(|instant| instant.since(self.now))
+    }
 }
 
 /// Writes the fields of `profiles` for `lines`, the limiters of one request in table order. The `X-RateLimit` fields

@@ -83,8 +83,10 @@ fn every_response_that_a_limiter_saw_has_the_fields_once() {
                 Limits::of(&answer);
                 answer.must("ratelimit").to_owned()
             };
+            // On several servers, the one that refused last is asked alone.
+            let alone = status == 429 && !gateway.decides_at_once();
             assert!(
-                shown.contains("\"r\""),
+                shown.contains("\"r\"") || alone,
                 "{method} {target} over {version}: {shown}"
             );
         }

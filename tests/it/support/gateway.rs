@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Answer, Ask, Client, Config, Redis, on_redis, wait_until};
+use super::home::Home;
+use super::{Answer, Ask, Client, Config, wait_until};
 
 /// How long a start, a reload or an end may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -23,13 +24,9 @@ pub(crate) struct Gateway {
     log: Arc<Log>,
     config: PathBuf,
     /// Where its limits are, if not in its memory.
-    redis: Option<Redis>,
+    home: Option<Home>,
     _dir: TempDir,
 }
-
-/// Where limits are kept that a test does not say the place of: in memory, or, if this variable is `redis`, in a Redis of
-/// each gateway's own.
-const STORE: &str = "TOLLGATE_TEST_STORE";
 
 #[derive(Default)]
 struct Log {
@@ -91,9 +88,8 @@ impl Gateway {
     pub(crate) fn start_text(config: &str, env: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gateway.toml");
-        let wanted = std::env::var(STORE).is_ok_and(|store| store == "redis");
-        let redis = (wanted && !config.contains("[store]")).then(Redis::start);
-        std::fs::write(&path, stored(redis.as_ref(), config)).unwrap();
+        let home = Home::of(config);
+        std::fs::write(&path, stored(home.as_ref(), config)).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .arg("run")
             .arg("--config")
@@ -112,7 +108,7 @@ impl Gateway {
             admin: None,
             log,
             config: path,
-            redis,
+            home,
             _dir: dir,
         };
         gateway.addr = gateway.log.wait("\"listening\"", 0, |line| {
@@ -169,7 +165,12 @@ impl Gateway {
 
     /// Whether its limits are in a Redis that the test did not name.
     pub(crate) fn shares_limits(&self) -> bool {
-        self.redis.is_some()
+        self.home.is_some()
+    }
+
+    /// Whether each decision is one call: on one server, or in memory.
+    pub(crate) fn decides_at_once(&self) -> bool {
+        self.home.as_ref().is_none_or(|home| home.is_one_server)
     }
 
     /// Where its admin listener is.
@@ -251,7 +252,7 @@ impl Gateway {
     pub(crate) fn write(&self, config: &Config) -> usize {
         let from = self.log.length();
         let fresh = self.config.with_extension("new");
-        std::fs::write(&fresh, stored(self.redis.as_ref(), &config.text())).unwrap();
+        std::fs::write(&fresh, stored(self.home.as_ref(), &config.text())).unwrap();
         std::fs::rename(&fresh, &self.config).unwrap();
         from
     }
@@ -307,9 +308,9 @@ impl Drop for Gateway {
 }
 
 /// A config with the store that a test did not name.
-fn stored(redis: Option<&Redis>, config: &str) -> String {
-    match redis {
-        Some(redis) => format!("{config}\n{}", on_redis(&[&redis.url()], "deadline = \"2s\"")),
+fn stored(home: Option<&Home>, config: &str) -> String {
+    match home {
+        Some(home) => format!("{config}\n{}", home.store),
         None => config.to_owned(),
     }
 }

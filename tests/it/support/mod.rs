@@ -10,6 +10,7 @@ mod frames;
 mod gateway;
 mod h2c;
 mod h2up;
+mod home;
 mod limits;
 mod raw;
 mod redis;

@@ -1,5 +1,6 @@
 //! A Redis server of a test's own.
 
+use std::cell::Cell;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -173,10 +174,25 @@ fn spawn(port: u16, folder: &TempDir, options: &[String]) -> Child {
         .unwrap_or_else(cannot_run)
 }
 
+thread_local! {
+    static ENDS_WITH_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Servers that this thread starts from now on end with it, also where nothing is dropped.
+pub(crate) fn servers_end_with_this_thread() {
+    ENDS_WITH_THREAD.set(true);
+}
+
 /// The command that runs a server: what this variable names, else the `redis-server` of the machine.
 pub(crate) fn server() -> Command {
     let named = std::env::var_os("TOLLGATE_TEST_SERVER");
-    Command::new(named.unwrap_or_else(|| "redis-server".into()))
+    let program = named.unwrap_or_else(|| "redis-server".into());
+    if !ENDS_WITH_THREAD.get() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
 }
 
 /// Says what is missing.
