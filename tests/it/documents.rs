@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tollgate::config::{self, Surroundings};
 
-use crate::support::{Gateway, curl};
+use crate::support::{Ask, Cluster, Config, Gateway, Limits, Redis, Sentinel, Upstream, Watched, curl, rule};
 
 const README: &str = include_str!("../../README.md");
 const CI: &str = include_str!("../../.ci/run");
@@ -165,6 +165,48 @@ fn every_config_of_the_readme_is_accepted_without_a_word() {
         }
     }
     assert!(configs > 0);
+}
+
+#[test]
+fn every_topology_of_the_readme_decides() {
+    let table = README.split("### More than one Redis").nth(1).unwrap();
+    let rows: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split('`').nth(1))
+        .filter(|line| line.contains(" = "))
+        .collect();
+    assert_eq!(rows.len(), 4);
+    let (upstream, cluster, watched) = (Upstream::start(), Cluster::start(2, 0), Watched::start(0));
+    let shards: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    for row in rows {
+        let servers: Vec<String> = match row.split(' ').next().unwrap() {
+            "shards" => shards.iter().map(Redis::url).collect(),
+            "cluster" => cluster.urls(),
+            "sentinel" => watched.sentinels.iter().map(Sentinel::url).collect(),
+            other => panic!("{other}"),
+        };
+        let mut store = row.to_owned();
+        for (number, server) in servers.iter().enumerate() {
+            for port in [6_379, 7_000, 26_379] {
+                let documented = format!("redis://10.0.0.{}:{port}\"", number + 1);
+                store = store.replace(&documented, &format!("{server}\""));
+            }
+        }
+        assert!(!store.contains("10.0.0"), "{store}");
+        let config = Config::new(&upstream)
+            .and(&format!(
+                "[store]\nkind = \"redis\"\ndeadline = \"2s\"\nprefix = \"{}\"\n{store}\n",
+                store.len()
+            ))
+            .and(&rule("r", "fixed-window", 3, "1d", "key = [\"header:x-user\"]"));
+        let gateway = Gateway::start(&config);
+        for user in 0..10 {
+            let ask = Ask::get("/").field("x-user", format!("user-{user}"));
+            let statuses: Vec<u16> = (0..4).map(|_| gateway.ask(&ask).status).collect();
+            assert_eq!(statuses, [200, 200, 200, 429], "{store}");
+            assert_eq!(Limits::of(&gateway.ask(&ask)).resource, "r");
+        }
+    }
 }
 
 #[test]

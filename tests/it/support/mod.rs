@@ -36,7 +36,7 @@ pub(crate) use limits::{Limits, assert_no_limits};
 pub(crate) use raw::{Client, unused_port};
 pub(crate) use redis::Redis;
 pub(crate) use script::standard;
-pub(crate) use sentinel::{Watched, on_sentinel};
+pub(crate) use sentinel::{Sentinel, Watched, on_sentinel};
 pub(crate) use shared::{DEADLINE, OWN_WORK, RECOVERY, STORE, Site, on_cluster, on_redis, three, timed};
 pub(crate) use time::{epoch_micros, epoch_seconds, noise, threads, wait_until};
 pub(crate) use tls::{Authority, ByTls};
