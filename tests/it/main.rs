@@ -33,6 +33,7 @@ mod expectations;
 mod explain;
 mod failing;
 mod fields;
+mod flaky;
 mod frames;
 mod framing;
 mod guards;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::{
     ALGORITHMS, Ask, Config, Fault, Faulty, Gateway, Limits, RECOVERY, Redis, Site, Upstream, on_redis, rule,
-    threads, three, wait_until,
+    threads, wait_until,
 };
 
 /// Two gateways with the same config on one server.
@@ -214,31 +214,6 @@ fn who_leaves_while_it_waits_shifts_nobody() {
         // Each look is charged itself.
         left.iter().all(|left| *left == 1_000 - looks)
     });
-}
-
-#[test]
-fn failing_calls_open_no_more_connections() {
-    let site = Site::with("deadline = \"2s\"", &three());
-    assert_eq!(site.left("/allow"), 1_000);
-    let before = site.proxy.connects();
-    site.proxy.set(Fault::Answer {
-        text: "-ERR now and then\r\n".to_owned(),
-        of: 5,
-    });
-    let admitted = threads((0..8).collect(), |_| {
-        let mut client = site.gateway.client();
-        (0..250)
-            .filter(|_| {
-                let answer = client.ask(&Ask::get("/allow"));
-                assert!([200, 429].contains(&answer.status));
-                answer.field("x-ratelimit-limit").is_some() && answer.status == 200
-            })
-            .count()
-    });
-    let decided: usize = admitted.into_iter().sum();
-    assert!(decided <= 999);
-    let connects = site.proxy.connects() - before;
-    assert!(connects <= 4, "{connects} connections");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) struct Line {
     life: u32,
     /// How often the server had been in trouble when the connection began.
     troubles: u32,
+    /// Until when the one before is reason enough to stay with this one, whatever it is answered.
+    stays: Option<Instant>,
     /// What has no reply yet, in order.
     sent: VecDeque<Sent>,
 }
@@ -45,14 +47,21 @@ const CHARGES: usize = 128;
 const LINGER: Duration = Duration::from_secs(5);
 
 impl Line {
-    /// Over a connection that has just begun, in this life of the server.
-    pub(super) fn new(link: &Arc<Link>, whole: &Arc<Scripts>, session: Session, life: u32) -> Self {
+    /// Over a connection that has just begun, in this life of the server. Until `stays`, an error that another connection
+    /// might not give does not end it.
+    pub(super) fn new(
+        link: &Arc<Link>,
+        whole: &Arc<Scripts>,
+        (session, life): (Session, u32),
+        stays: Option<Instant>,
+    ) -> Self {
         Self {
             link: Arc::clone(link),
             whole: Arc::clone(whole),
             session,
             life,
             troubles: link.shard.troubles(),
+            stays,
             sent: VecDeque::new(),
         }
     }
@@ -272,9 +281,10 @@ impl Line {
             Call::Settle(debts) if refused.is_before() => self.link.owe(debts.into_iter()),
             Call::Settle(debts) => self.lost(&debts),
         }
-        let is_of_connection = refused.is_of_connection();
+        let stays = self.stays.is_some_and(|until| clock::now() < until);
+        let ends = refused.is_of_connection() && !stays;
         let cause = Cause::from(refused);
-        if is_of_connection {
+        if ends {
             return Err(cause);
         }
         self.link.shard.failed(&cause);

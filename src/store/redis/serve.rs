@@ -1,6 +1,7 @@
 //! The task that serves a link: it keeps a connection as long as it is of use, and opens the next when it is needed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio::time::timeout_at;
@@ -10,10 +11,15 @@ use super::line::{End, Line};
 use super::link::Link;
 use crate::clock;
 
+/// How often a connection is replaced for an error that another one might not give: an address may lead to servers that
+/// do not agree, and connections must stay few.
+const REPLACED: Duration = Duration::from_secs(1);
+
 /// Serves a link until it is closed and has nothing left to send.
 pub(super) async fn serve(link: Arc<Link>) {
     let whole = Arc::new(link.shard.scripts.whole());
     let mut left_behind: Option<AbortHandle> = None;
+    let mut stays = None;
     while link.filled().await {
         let shard = Arc::clone(&link.shard);
         if shard.is_in_trouble() {
@@ -24,8 +30,8 @@ pub(super) async fn serve(link: Arc<Link>) {
         let patience = patience.unwrap_or_else(|| clock::now() + shard.settings.deadline);
         let opened = timeout_at(patience.into(), shard.connect()).await;
         let cause = match opened {
-            Ok(Ok((session, life))) => {
-                let mut line = Line::new(&link, &whole, session, life);
+            Ok(Ok(connected)) => {
+                let mut line = Line::new(&link, &whole, connected, stays);
                 match line.serve().await {
                     End::Doubtful => {
                         // One at a time: connections do not pile up.
@@ -41,6 +47,9 @@ pub(super) async fn serve(link: Arc<Link>) {
                         // A server may end a connection that nobody waits at.
                         if !waited && matches!(cause, Cause::Cut(_)) {
                             continue;
+                        }
+                        if matches!(cause, Cause::Answered(_)) {
+                            stays = Some(clock::now() + REPLACED);
                         }
                         cause
                     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::time::{sleep, timeout};
 
 use super::call::{Ask, Asked, reserve_command};
@@ -11,9 +10,10 @@ use super::cause::Cause;
 use super::guard::Failing;
 use super::names::Names;
 use super::recount::{ReserveReply, read_reserve};
-use super::session::Session;
+use super::scripts::Scripts;
+use super::session::{Reply, Session};
 use super::shard::Shard;
-use crate::clock::Micros;
+use crate::clock::{self, Micros};
 use crate::identity::LimitKey;
 use crate::limit::{Kind, Spec};
 
@@ -21,6 +21,9 @@ use crate::limit::{Kind, Spec};
 const GUARDS: Duration = Duration::from_secs(60);
 /// The first pause between two tries, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// A server that is in trouble again within this time after the last one goes on with its pauses: one that comes and goes
+/// is asked ever less often, and told of no more often than that.
+const CALM: Duration = Duration::from_secs(10);
 /// How long a server may take to let a try in.
 const CONNECT: Duration = Duration::from_secs(1);
 /// What the key of tries is called where rules have their names, which begin with no such character.
@@ -29,9 +32,15 @@ const TRY: &str = "~try";
 /// Watches a server for good.
 pub(super) async fn watch(shard: Arc<Shard>) {
     let mut trouble = shard.trouble.subscribe();
+    let (first, _) = PAUSES;
+    let (mut pause, mut recovered) = (first, None);
     loop {
         if *trouble.borrow_and_update() {
-            recover(&shard).await;
+            if recovered.is_none_or(|at| clock::now().saturating_duration_since(at) > CALM) {
+                pause = first;
+            }
+            pause = recover(&shard, pause).await;
+            recovered = Some(clock::now());
             continue;
         }
         tokio::select! {
@@ -59,23 +68,23 @@ async fn check(shard: &Shard) {
     }
 }
 
-/// Tries a server until it decides.
-async fn recover(shard: &Shard) {
-    let (mut pause, longest) = PAUSES;
+/// Tries a server until it decides, with this pause at first; returns the one that would be next.
+async fn recover(shard: &Shard, mut pause: Duration) -> Duration {
+    let (_, longest) = PAUSES;
     loop {
         tokio::select! {
             () = sleep(jitter(pause)) => {}
             () = shard.moved() => {}
         }
+        pause = pause.saturating_mul(2).min(longest);
         match attempt(shard).await {
             Ok(()) => {
                 shard.trouble_ends();
                 shard.warn();
-                return;
+                return pause;
             }
             Err(cause) => shard.trouble_lasts(cause),
         }
-        pause = pause.saturating_mul(2).min(longest);
     }
 }
 
@@ -85,20 +94,29 @@ pub(super) fn jitter(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))
 }
 
-/// One charge on a key of no rule: a replica answers `PING`, and a server without memory answers `INFO`.
+/// One charge on a key of no rule: a replica answers `PING`, and a server without memory answers `INFO`. It is called as
+/// the links call, so that a server decides for them if it decides here.
 async fn attempt(shard: &Shard) -> Result<(), Cause> {
     let mut session = shard_is_fit(shard).await?;
     let ask = charge(shard);
-    let deadline = shard.settings.deadline;
-    let latest = shard.clock.now().plus(deadline.into());
-    let scripts = shard.scripts.whole();
-    reserve_command(session.outbox(), &scripts.reserve, latest, &[&ask]);
-    let reply = timeout(deadline, session.reply()).await;
-    let value: Value = reply.map_err(|_| Cause::Silent(deadline))???;
+    let value = match call(shard, &mut session, &ask, &shard.scripts).await? {
+        Err(refused) if refused.is_noscript() => {
+            call(shard, &mut session, &ask, &shard.scripts.whole()).await??
+        }
+        reply => reply?,
+    };
     match read_reserve(&value, &[&ask])? {
         ReserveReply::Decided { .. } => Ok(()),
-        ReserveReply::Late { .. } => Err(Cause::Silent(deadline)),
+        ReserveReply::Late { .. } => Err(Cause::Silent(shard.settings.deadline)),
     }
+}
+
+async fn call(shard: &Shard, session: &mut Session, ask: &Ask, scripts: &Scripts) -> Result<Reply, Cause> {
+    let deadline = shard.settings.deadline;
+    let latest = shard.clock.now().plus(deadline.into());
+    reserve_command(session.outbox(), &scripts.reserve, latest, &[ask]);
+    let reply = timeout(deadline, session.reply()).await;
+    reply.map_err(|_| Cause::Silent(deadline))?
 }
 
 async fn shard_is_fit(shard: &Shard) -> Result<Session, Cause> {

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::noise;
+
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -20,6 +22,8 @@ pub(crate) enum Fault {
     LoseReplies,
     /// Of so many calls of a script one is answered so, and never reaches the server.
     Answer { text: String, of: usize },
+    /// The same of so many percent of the calls, at random.
+    Sometimes { text: String, percent: u64 },
     /// A new connection ends at once.
     Refuse,
 }
@@ -28,6 +32,12 @@ impl Fault {
     /// Each call of a script is answered with this error.
     pub(crate) fn error(text: &str) -> Self {
         Self::reply(&format!("-{text}\r\n"))
+    }
+
+    /// So many percent of the calls of scripts are answered with this error.
+    pub(crate) fn errors(text: &str, percent: u64) -> Self {
+        let text = format!("-{text}\r\n");
+        Self::Sometimes { text, percent }
     }
 
     /// Each call of a script is answered with these bytes.
@@ -196,11 +206,11 @@ impl Shared {
             let mut told = None;
             if is_call(&command) {
                 let call = self.calls.fetch_add(1, SeqCst);
-                if let Fault::Answer { text, of } = fault
-                    && call.is_multiple_of(of)
-                {
-                    told = Some(text);
-                }
+                told = match fault {
+                    Fault::Answer { text, of } if call.is_multiple_of(of) => Some(text),
+                    Fault::Sometimes { text, percent } if lot(call) < percent => Some(text),
+                    _ => None,
+                };
             }
             // Something is sent in its place, so that the replies keep their order.
             let sent = if told.is_some() {
@@ -275,6 +285,15 @@ fn frame(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
         }
     }
     Ok(frame)
+}
+
+/// A number below 100 that looks random, the same for the same call.
+fn lot(call: usize) -> u64 {
+    let bytes = noise(16, 2 * call as u64);
+    bytes
+        .iter()
+        .fold(0, |sum, byte| sum * 256 % 100 + u64::from(*byte))
+        % 100
 }
 
 /// Whether a command calls a script.

@@ -144,6 +144,15 @@ impl Redis {
         value.map_or(0.0, |value| value.parse().unwrap())
     }
 
+    /// How many connections it has taken, this one included.
+    #[track_caller]
+    pub(crate) fn connections(&self) -> usize {
+        let info: String = self.ask(&["INFO", "stats"]);
+        let mut lines = info.lines();
+        let count = lines.find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().parse().unwrap()
+    }
+
     /// Stops it without ending it: its sockets stay open, and nobody answers.
     pub(crate) fn freeze(&self) {
         kill_process(self.pid(), Signal::STOP).unwrap();
