@@ -50,6 +50,8 @@ fn calm(site: &Site) {
 /// One kind of trouble from its begin to its end. `leak` says how much may stay charged of what was not decided.
 #[track_caller]
 fn outlast(mut site: Site, begin: impl FnOnce(&mut Site), end: impl FnOnce(&mut Site), leak: u64) {
+    // The connection is there when it matters: many servers may start at this moment.
+    site.await_decisions();
     assert_eq!(site.left("/local"), 1_000);
     assert_eq!(site.left("/deny"), 1_000);
     begin(&mut site);
