@@ -55,6 +55,7 @@ mod queue;
 mod refilling;
 mod refunds;
 mod reload;
+mod restricted;
 mod sentinel;
 mod shards;
 mod slow;

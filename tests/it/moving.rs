@@ -1,6 +1,8 @@
 //! Reloads that change where limits are.
 
-use crate::support::{Ask, Config, Gateway, Limits, Redis, STORE, Upstream, on_redis, three, unused_port};
+use crate::support::{
+    Ask, Config, Gateway, Limits, RECOVERY, Redis, STORE, Upstream, on_redis, three, unused_port, wait_until,
+};
 
 /// The lines of `/metrics` that say how servers are.
 fn gauges(gateway: &Gateway) -> Vec<String> {
@@ -52,4 +54,37 @@ fn the_trouble_of_a_store_ends_with_it() {
     assert_eq!(Limits::of(&gateway.get("/deny")).remaining, 999);
     gateway.reload(&config("old"));
     gateway.await_metric(&degraded(&redis), 1.0);
+}
+
+#[test]
+fn a_password_that_a_server_wants_from_now_on_is_given_by_a_reload() {
+    let (upstream, redis) = (Upstream::start(), Redis::start());
+    let config = |lines: &str| {
+        let store = on_redis(&[&redis.url()], &format!("{STORE}\n{lines}"));
+        Config::new(&upstream).and(&store).and(&three())
+    };
+    let gateway = Gateway::start(&config(""));
+    assert_eq!(Limits::of(&gateway.get("/deny")).remaining, 999);
+    redis.ask::<()>(&["CONFIG", "SET", "requirepass", "new"]);
+    assert_eq!(
+        Limits::of(&gateway.get("/deny")).remaining,
+        998,
+        "who is in stays in"
+    );
+    let mut operator = redis.connect_with("new");
+    redis::cmd("CLIENT")
+        .arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"])
+        .exec(&mut operator)
+        .unwrap();
+    wait_until("trouble", RECOVERY, || {
+        assert!([200, 503].contains(&gateway.get("/deny").status));
+        assert_eq!(gateway.get("/allow").status, 200);
+        gateway.metric(&degraded(&redis)) > 0.5
+    });
+    for told in [gateway.admin(&Ask::get("/readyz")).text(), gateway.log()] {
+        assert!(told.contains("NOAUTH"), "{told}");
+    }
+    gateway.reload(&config("password = \"new\""));
+    assert_eq!(Limits::of(&gateway.get("/deny")).remaining, 997);
+    assert!(gateway.metric(&degraded(&redis)) < 0.5);
 }

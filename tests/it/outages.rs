@@ -47,9 +47,10 @@ fn calm(site: &Site) {
     assert!(took[took.len() - 1] < OWN_WORK, "{took:?}");
 }
 
-/// One kind of trouble from its begin to its end. `leak` says how much may stay charged of what was not decided.
+/// One kind of trouble from its begin to its end. `leak` says how much may stay charged of what was not decided. Returns why
+/// it is, as operators are told.
 #[track_caller]
-fn outlast(mut site: Site, begin: impl FnOnce(&mut Site), end: impl FnOnce(&mut Site), leak: u64) {
+fn outlast(mut site: Site, begin: impl FnOnce(&mut Site), end: impl FnOnce(&mut Site), leak: u64) -> String {
     // The connection is there when it matters: many servers may start at this moment.
     site.await_decisions();
     assert_eq!(site.left("/local"), 1_000);
@@ -67,7 +68,9 @@ fn outlast(mut site: Site, begin: impl FnOnce(&mut Site), end: impl FnOnce(&mut 
     calm(&site);
     let ready = site.gateway.admin(&Ask::get("/readyz"));
     assert_eq!(ready.status, 200);
-    assert!(ready.text().contains("\"trouble\""), "{}", ready.text());
+    let ready: serde_json::Value = serde_json::from_slice(&ready.body).unwrap();
+    let reason = ready["store"]["shards"][0]["trouble"].as_str();
+    let reason = reason.unwrap_or_else(|| panic!("{ready}")).to_owned();
     let (before, ended) = (site.proxy.calls(), Instant::now());
     end(&mut site);
     site.await_recovery();
@@ -85,6 +88,8 @@ fn outlast(mut site: Site, begin: impl FnOnce(&mut Site), end: impl FnOnce(&mut 
     assert_eq!(told("store in trouble"), 1);
     assert_eq!(told("store recovered"), 1);
     assert!(told("ERROR") == 1, "one alarm, not one a request");
+    assert!(told(&format!("reason={reason}")) > 0, "{reason}");
+    reason
 }
 
 /// Trouble that the proxy makes.
@@ -219,14 +224,46 @@ fn a_server_that_wants_another_password_is_trouble() {
         site.proxy.cut();
     };
     let unset = |site: &mut Site| {
-        let mut link = redis::Client::open(format!("redis://:secret@127.0.0.1:{}", site.redis.port()))
-            .unwrap()
-            .get_connection()
-            .unwrap();
+        let mut link = site.redis.connect_with("secret");
         redis::cmd("CONFIG")
             .arg(&["SET", "requirepass", ""])
             .exec(&mut link)
             .unwrap();
     };
-    outlast(site, set, unset, 0);
+    let reason = outlast(site, set, unset, 0);
+    assert!(reason.contains("NOAUTH"), "{reason}");
+}
+
+#[test]
+fn a_user_who_may_not_run_scripts_is_trouble() {
+    let denied = vec![
+        ("-@scripting", "+@scripting", "evalsha"),
+        ("-evalsha", "+evalsha", "evalsha"),
+        ("-info", "+info", "info"),
+        ("-time", "+time", "time"),
+        ("resetkeys", "~*", "keys"),
+    ];
+    threads(denied, |(deny, allow, named)| {
+        let rights = |rights: &'static str| {
+            move |site: &mut Site| {
+                site.redis.ask::<()>(&["ACL", "SETUSER", "default", rights]);
+                site.proxy.cut();
+            }
+        };
+        let reason = outlast(Site::new(&three()), rights(deny), rights(allow), 0);
+        assert!(reason.contains("NOPERM") && reason.contains(named), "{reason}");
+    });
+}
+
+#[test]
+fn a_server_without_the_command_that_runs_scripts_is_trouble() {
+    let restart = |options: &'static [&'static str]| {
+        move |site: &mut Site| {
+            site.redis.kill();
+            site.redis.revive_with(options);
+        }
+    };
+    let renamed = restart(&["--rename-command", "EVALSHA", ""]);
+    let reason = outlast(Site::new(&three()), renamed, restart(&[]), 0);
+    assert!(reason.contains("unknown command"), "{reason}");
 }

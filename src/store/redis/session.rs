@@ -90,19 +90,21 @@ impl Session {
             needed = needed.saturating_add(1);
         }
         self.say(redis::cmd("CLIENT").arg("SETNAME").arg("tollgate"));
-        for script in scripts.all() {
-            self.say(redis::cmd("SCRIPT").arg("LOAD").arg(script.source()));
-        }
         self.say(&redis::cmd("INFO"));
-        self.say(&redis::cmd("TIME"));
         for _ in 0..needed {
             self.reply().await??;
         }
         // A server that does not know `CLIENT`, or keeps `SCRIPT` from us, still runs scripts that are sent whole.
-        for _ in 0..=scripts.all().len() {
+        let _ = self.reply().await?;
+        let server = Server::read(&self.reply().await??)?;
+        // Not before we are known to be let in: a stranger who sends as much is cut off, and what was answered before is lost.
+        for script in scripts.all() {
+            self.say(redis::cmd("SCRIPT").arg("LOAD").arg(script.source()));
+        }
+        self.say(&redis::cmd("TIME"));
+        for _ in scripts.all() {
             let _ = self.reply().await?;
         }
-        let server = Server::read(&self.reply().await??)?;
         let now = time(&self.reply().await??)?;
         Ok(Greeting { server, now })
     }

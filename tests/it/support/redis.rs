@@ -70,6 +70,13 @@ impl Redis {
         self.child.wait().unwrap();
     }
 
+    /// Starts it again after it was killed, with other options.
+    #[track_caller]
+    pub(crate) fn revive_with(&mut self, options: &[&str]) {
+        self.options = options.iter().map(|option| (*option).to_owned()).collect();
+        self.revive();
+    }
+
     /// Starts it again after it was killed.
     #[track_caller]
     pub(crate) fn revive(&mut self) {
@@ -119,6 +126,13 @@ impl Redis {
     #[track_caller]
     pub(crate) fn connect(&self) -> Connection {
         Client::open(self.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// The same, where it wants this password.
+    #[track_caller]
+    pub(crate) fn connect_with(&self, password: &str) -> Connection {
+        let url = format!("redis://:{password}@127.0.0.1:{}", self.port);
+        Client::open(url).unwrap().get_connection().unwrap()
     }
 
     /// What a command answers, on a connection of its own.

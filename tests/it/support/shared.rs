@@ -65,7 +65,13 @@ impl Site {
     /// The same, with other lines for `[store]`.
     #[track_caller]
     pub(crate) fn with(store: &str, tables: &str) -> Self {
-        let (upstream, redis) = (Upstream::start(), Redis::start());
+        Self::on(Redis::start(), store, tables)
+    }
+
+    /// The same, on this server.
+    #[track_caller]
+    pub(crate) fn on(redis: Redis, store: &str, tables: &str) -> Self {
+        let upstream = Upstream::start();
         let proxy = Faulty::before(redis.port());
         let config = Config::new(&upstream)
             .and(&on_redis(&[&proxy.url()], store))
