@@ -43,6 +43,7 @@ mod keys;
 mod layer;
 mod leaving;
 mod links;
+mod loaded;
 mod matrix;
 mod memory;
 mod moving;

@@ -289,6 +289,14 @@ impl Gateway {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// How much memory of the machine the gateway takes, in KiB.
+    pub(crate) fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = line.unwrap().trim().trim_end_matches(" kB");
+        line.parse().unwrap()
+    }
+
     /// How many files and sockets the gateway has open.
     pub(crate) fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
