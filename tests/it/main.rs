@@ -62,6 +62,7 @@ mod shards;
 mod slow;
 mod snapshot;
 mod standing_in;
+mod steps;
 mod streaming;
 mod tidy;
 mod tls;

@@ -1,6 +1,7 @@
 //! A Redis server of a test's own.
 
 use std::cell::Cell;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ pub(crate) struct Redis {
     folder: TempDir,
 }
 
+/// In the folder of a server whose clock can be set: what is loaded with it, and how far its clock is off.
+const CLOCK: &str = "clock.so";
+const OFF: &str = "off";
+
 impl Redis {
     /// A server with the defaults of Redis.
     #[track_caller]
@@ -26,27 +31,48 @@ impl Redis {
     /// A server with further options, as on its command line.
     #[track_caller]
     pub(crate) fn with(options: &[&str]) -> Self {
+        Self::somewhere(options, |_| {})
+    }
+
+    /// A server whose clock can be set.
+    #[track_caller]
+    pub(crate) fn on_a_clock() -> Self {
+        Self::somewhere(&[], |folder| {
+            write_off(folder, 0);
+            let made = Command::new("cc")
+                .args(["-shared", "-fPIC", "-O1", "-o"])
+                .arg(folder.path().join(CLOCK))
+                .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/clock.c"))
+                .status();
+            assert!(made.is_ok_and(|made| made.success()), "cc makes no library");
+        })
+    }
+
+    #[track_caller]
+    fn somewhere(options: &[&str], prepare: impl Fn(&TempDir)) -> Self {
         // Somebody else may take the port before the server does.
         for _ in 0..10 {
-            if let Some(server) = Self::attempt(options) {
+            let port = std::net::TcpListener::bind("127.0.0.1:0")
+                .and_then(|socket| socket.local_addr())
+                .unwrap()
+                .port();
+            let folder = tempfile::tempdir().unwrap();
+            prepare(&folder);
+            if let Some(server) = Self::within(folder, port, options) {
                 return server;
             }
         }
         panic!("redis-server does not start with {options:?}")
     }
 
-    fn attempt(options: &[&str]) -> Option<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|socket| socket.local_addr())
-            .unwrap()
-            .port();
-        Self::at(port, options)
-    }
-
     /// A server on this port; none if it is taken.
     #[track_caller]
     pub(crate) fn at(port: u16, options: &[&str]) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
+        Self::within(tempfile::tempdir().unwrap(), port, options)
+    }
+
+    #[track_caller]
+    fn within(folder: TempDir, port: u16, options: &[&str]) -> Option<Self> {
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let mut server = Self {
             child: spawn(port, &folder, &options),
@@ -167,6 +193,11 @@ impl Redis {
         count.unwrap().parse().unwrap()
     }
 
+    /// Sets the clock of a server that was started [on one](Self::on_a_clock) so many seconds off the right one.
+    pub(crate) fn set_clock(&self, off: i64) {
+        write_off(&self.folder, off);
+    }
+
     /// Stops it without ending it: its sockets stay open, and nobody answers.
     pub(crate) fn freeze(&self) {
         kill_process(self.pid(), Signal::STOP).unwrap();
@@ -186,8 +217,27 @@ impl Drop for Redis {
     }
 }
 
+/// How far the clock of a server is off, where it reads it.
+fn write_off(folder: &TempDir, off: i64) {
+    // In place: the server holds the file.
+    let mut options = std::fs::OpenOptions::new();
+    let file = options
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .open(folder.path().join(OFF));
+    file.unwrap().write_all_at(&off.to_ne_bytes(), 0).unwrap();
+}
+
 fn spawn(port: u16, folder: &TempDir, options: &[String]) -> Child {
-    server()
+    let mut command = server();
+    let clock = folder.path().join(CLOCK);
+    if clock.exists() {
+        command
+            .env("LD_PRELOAD", clock)
+            .env("SECONDS_OFF", folder.path().join(OFF));
+    }
+    command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .arg("--dir")
         .arg(folder.path())
