@@ -83,6 +83,7 @@ fn outlast(mut site: Site, begin: impl FnOnce(&mut Site), end: impl FnOnce(&mut 
         let next = site.left(target);
         assert_eq!(next, left - 1, "{target}");
     }
+    site.gateway.await_log("store recovered");
     let log = site.gateway.log();
     let told = |text: &str| log.lines().filter(|line| line.contains(text)).count();
     assert_eq!(told("store in trouble"), 1);
@@ -94,14 +95,18 @@ fn outlast(mut site: Site, begin: impl FnOnce(&mut Site), end: impl FnOnce(&mut 
 
 /// Trouble that the proxy makes.
 #[track_caller]
-fn outlast_fault(fault: Fault, leak: u64) {
-    let site = Site::new(&three());
+fn outlast_fault(site: Site, fault: Fault, leak: u64) {
     outlast(site, |site| site.proxy.set(fault), |_| {}, leak);
+}
+
+/// A gateway that has time: many of them are tested at once, and their servers answer, whatever they say.
+fn patient() -> Site {
+    Site::with("deadline = \"1s\"", &three())
 }
 
 #[test]
 fn killed_and_back_empty() {
-    let site = Site::new(&three());
+    let site = patient();
     outlast(site, |site| site.redis.kill(), |site| site.redis.revive(), 0);
 }
 
@@ -114,7 +119,7 @@ fn frozen_and_thawed() {
 
 #[test]
 fn silent() {
-    outlast_fault(Fault::Silence, 0);
+    outlast_fault(Site::new(&three()), Fault::Silence, 0);
 }
 
 #[test]
@@ -132,12 +137,12 @@ fn slow() {
 
 #[test]
 fn replies_are_lost() {
-    outlast_fault(Fault::LoseReplies, 8);
+    outlast_fault(Site::new(&three()), Fault::LoseReplies, 8);
 }
 
 #[test]
 fn connections_are_refused() {
-    let site = Site::new(&three());
+    let site = patient();
     outlast(
         site,
         |site| {
@@ -165,7 +170,7 @@ fn errors_instead_of_decisions() {
         "ERR unknown command 'EVALSHA'",
         "no code at all",
     ];
-    threads(errors, |error| outlast_fault(Fault::error(error), 0));
+    threads(errors, |error| outlast_fault(patient(), Fault::error(error), 0));
 }
 
 #[test]
@@ -183,14 +188,14 @@ fn replies_that_no_script_gives() {
         "?what\r\n",
         "\r\n",
     ];
-    threads(replies, |reply| outlast_fault(Fault::reply(reply), 0));
+    threads(replies, |reply| outlast_fault(patient(), Fault::reply(reply), 0));
 }
 
 #[test]
 fn a_server_that_turns_into_a_replica_is_trouble() {
     let primary = Redis::start();
     let port = primary.port().to_string();
-    let site = Site::new(&three());
+    let site = patient();
     let follow = |site: &mut Site| site.redis.ask::<()>(&["REPLICAOF", "127.0.0.1", &port]);
     let lead = |site: &mut Site| site.redis.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
     outlast(site, follow, lead, 0);
@@ -198,7 +203,7 @@ fn a_server_that_turns_into_a_replica_is_trouble() {
 
 #[test]
 fn a_server_without_memory_is_trouble() {
-    let site = Site::new(&three());
+    let site = patient();
     let fill = |site: &mut Site| site.redis.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     let free = |site: &mut Site| site.redis.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     outlast(site, fill, free, 0);
@@ -206,7 +211,7 @@ fn a_server_without_memory_is_trouble() {
 
 #[test]
 fn a_primary_without_the_replicas_that_it_wants_is_trouble() {
-    let site = Site::new(&three());
+    let site = patient();
     let want = |replicas: &'static str| {
         move |site: &mut Site| {
             site.redis
@@ -218,7 +223,7 @@ fn a_primary_without_the_replicas_that_it_wants_is_trouble() {
 
 #[test]
 fn a_server_that_wants_another_password_is_trouble() {
-    let site = Site::new(&three());
+    let site = patient();
     let set = |site: &mut Site| {
         site.redis.ask::<()>(&["CONFIG", "SET", "requirepass", "secret"]);
         site.proxy.cut();
@@ -250,7 +255,7 @@ fn a_user_who_may_not_run_scripts_is_trouble() {
                 site.proxy.cut();
             }
         };
-        let reason = outlast(Site::new(&three()), rights(deny), rights(allow), 0);
+        let reason = outlast(patient(), rights(deny), rights(allow), 0);
         assert!(reason.contains("NOPERM") && reason.contains(named), "{reason}");
     });
 }
@@ -264,6 +269,6 @@ fn a_server_without_the_command_that_runs_scripts_is_trouble() {
         }
     };
     let renamed = restart(&["--rename-command", "EVALSHA", ""]);
-    let reason = outlast(Site::new(&three()), renamed, restart(&[]), 0);
+    let reason = outlast(patient(), renamed, restart(&[]), 0);
     assert!(reason.contains("unknown command"), "{reason}");
 }

@@ -1,6 +1,9 @@
 //! Servers that do not let a gateway do all that it would.
 
-use crate::support::{ALGORITHMS, Fault, Limits, Redis, STORE, Site, rule, three};
+use crate::support::{ALGORITHMS, Fault, Limits, Redis, Site, rule, three};
+
+/// There is time: what is tested needs none.
+const STORE: &str = "deadline = \"1s\"";
 
 /// Calls go on with this user's rights, also after an outage.
 #[track_caller]
@@ -23,7 +26,7 @@ fn serves(site: &Site) {
 #[test]
 fn what_is_not_needed_may_be_denied() {
     for denied in ["-script", "-eval", "-client"] {
-        let site = Site::new(&three());
+        let site = Site::with(STORE, &three());
         site.redis.ask::<()>(&["ACL", "SETUSER", "default", denied]);
         site.proxy.cut();
         serves(&site);

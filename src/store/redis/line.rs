@@ -179,6 +179,7 @@ impl Line {
         self.sent.push_back(Sent {
             call,
             began,
+            whole,
             late: false,
         });
     }
@@ -217,7 +218,10 @@ impl Line {
                 }
             },
             (Call::Asking, Ok(_)) => Ok(()),
-            (call, Err(refused)) => self.refused(call, refused, sent.began, sent.late),
+            (call, Err(refused)) => {
+                let again = refused.is_noscript() && !sent.whole && !sent.late;
+                self.refused(call, refused, sent.began, again)
+            }
         }
     }
 
@@ -260,9 +264,9 @@ impl Line {
             .put_back(askers.into_iter().filter_map(Asker::waiting).collect());
     }
 
-    /// The server answered with an error.
-    fn refused(&mut self, call: Call, refused: Refused, began: Instant, late: bool) -> Result<(), Cause> {
-        if refused.is_noscript() && !late {
+    /// The server answered with an error; the call is sent `again`, whole, if only its script is not known.
+    fn refused(&mut self, call: Call, refused: Refused, began: Instant, again: bool) -> Result<(), Cause> {
+        if again {
             self.send(call, began, true);
             return Ok(());
         }

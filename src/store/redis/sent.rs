@@ -12,6 +12,8 @@ use super::names::{Name, Partition};
 pub(super) struct Sent {
     pub(super) call: Call,
     pub(super) began: Instant,
+    /// Whether it was sent whole, for its script was not known.
+    pub(super) whole: bool,
     /// Whether nobody waits for it any more.
     pub(super) late: bool,
 }
