@@ -246,7 +246,7 @@ fn a_user_who_may_not_run_scripts_is_trouble() {
         ("-evalsha", "+evalsha", "evalsha"),
         ("-info", "+info", "info"),
         ("-time", "+time", "time"),
-        ("resetkeys", "~*", "keys"),
+        ("resetkeys", "~*", "key"),
     ];
     threads(denied, |(deny, allow, named)| {
         let rights = |rights: &'static str| {
