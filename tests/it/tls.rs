@@ -6,8 +6,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::support::{
-    Ask, Authority, ByTls, Config, Gateway, Limits, OWN_WORK, RECOVERY, Redis, Upstream, on_redis, rule,
-    threads, three, timed, wait_until,
+    Ask, Authority, ByTls, Cluster, Config, Gateway, Limits, OF_A_CLUSTER, OWN_WORK, RECOVERY, Redis,
+    Sentinel, Upstream, on_cluster, on_redis, on_sentinel, rule, threads, three, timed, wait_until,
 };
 
 /// Long enough for a handshake by binaries that were not made to be fast.
@@ -268,4 +268,61 @@ fn a_flood_over_servers_with_and_without_tls_gets_the_limit_and_no_more() {
     let keys = [&plain, &server.redis].map(|redis| redis.ask::<usize>(&["DBSIZE"]));
     assert_eq!(keys[0] + keys[1], 16);
     assert!(keys[0] > 0 && keys[1] > 0, "{keys:?}");
+}
+
+#[test]
+fn the_servers_of_a_cluster_are_found_and_spoken_to_by_tls() {
+    let authority = Authority::new("one");
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    // Else its members announce the ports where they do not speak TLS.
+    let by_tls = ["--tls-cluster", "yes", "--tls-ca-cert-file", ca.to_str().unwrap()];
+    let options = [&OF_A_CLUSTER[..], &by_tls].concat();
+    let mut shown = Vec::new();
+    let nodes = (0..2).map(|_| {
+        let node = ByTls::start(authority.signs(&["127.0.0.1"]), &options);
+        shown.push((node.port, node.shown));
+        node.redis
+    });
+    let nodes: Vec<Redis> = nodes.collect();
+    let first = shown[0].0;
+    let cluster = Cluster::join(nodes, 2, first);
+    let seed = format!("rediss://127.0.0.1:{first}");
+    let store = on_cluster(&[seed], &format!("{STORE}\nca = {ca:?}"));
+    let upstream = Upstream::start();
+    let users = rule("user", "fixed-window", 3, "1d", "key = [\"header:x-user\"]");
+    let gateway = Gateway::start(&Config::new(&upstream).and(&store).and(&users));
+    for user in 0..20 {
+        let ask = Ask::get("/").field("x-user", format!("user-{user}"));
+        let statuses: Vec<u16> = (0..4).map(|_| gateway.ask(&ask).status).collect();
+        assert_eq!(statuses, [200, 200, 200, 429]);
+        assert_eq!(Limits::of(&gateway.ask(&ask)).resource, "user");
+    }
+    assert!(
+        cluster
+            .nodes()
+            .iter()
+            .all(|node| node.ask::<usize>(&["DBSIZE"]) > 0)
+    );
+}
+
+#[test]
+fn sentinels_and_the_primary_that_they_name_are_spoken_to_by_tls() {
+    let authority = Authority::new("one");
+    let server = ByTls::start(authority.signs(&["127.0.0.1"]), &[]);
+    let sentinel = Sentinel::over(server.port, 1, |port| server.sentinel(&authority, port));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ca.pem"), authority.pem()).unwrap();
+    let node = format!("rediss://127.0.0.1:{}", sentinel.port());
+    let ca = format!("{STORE}\nca = {:?}", folder.path().join("ca.pem"));
+    let upstream = Upstream::start();
+    let config = Config::new(&upstream)
+        .and(&on_sentinel(&[node], &ca))
+        .and(&three());
+    let gateway = Gateway::start(&config);
+    for left in (995..1_000).rev() {
+        assert_eq!(Limits::of(&gateway.get("/deny")).remaining, left);
+    }
+    assert_eq!(server.redis.ask::<usize>(&["DBSIZE"]), 1);
 }

@@ -12,6 +12,18 @@ pub(crate) struct Cluster {
 
 /// How long a cluster may take to agree.
 const AGREEMENT: Duration = Duration::from_secs(20);
+/// The options of its members.
+pub(crate) const OF_A_CLUSTER: [&str; 8] = [
+    "--cluster-enabled",
+    "yes",
+    "--cluster-node-timeout",
+    "1000",
+    // Else all slots wait for those of a primary that fails.
+    "--cluster-require-full-coverage",
+    "no",
+    "--repl-diskless-sync-delay",
+    "0",
+];
 /// The slots of a cluster.
 const SLOTS: usize = 16_384;
 
@@ -19,20 +31,16 @@ impl Cluster {
     /// So many primaries that share the slots evenly, each with so many replicas.
     #[track_caller]
     pub(crate) fn start(primaries: usize, replicas: usize) -> Self {
-        let options = [
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            "1000",
-            // Else all slots wait for those of a primary that fails.
-            "--cluster-require-full-coverage",
-            "no",
-            "--repl-diskless-sync-delay",
-            "0",
-        ];
-        let nodes: Vec<Redis> = (0..primaries * (1 + replicas))
-            .map(|_| Redis::with(&options))
-            .collect();
+        let nodes = (0..primaries * (1 + replicas)).map(|_| Redis::with(&OF_A_CLUSTER));
+        let nodes: Vec<Redis> = nodes.collect();
+        let port = nodes[0].port();
+        Self::join(nodes, primaries, port)
+    }
+
+    /// Makes one of servers that were started as members and know nobody yet, of which the first are the primaries. All
+    /// others meet the first, which announces this port.
+    #[track_caller]
+    pub(crate) fn join(nodes: Vec<Redis>, primaries: usize, port: u16) -> Self {
         let cluster = Self { nodes, primaries };
         for (place, node) in cluster.nodes.iter().enumerate() {
             let epoch = (place + 1).to_string();
@@ -47,9 +55,9 @@ impl Cluster {
                 .collect();
             let _: String = node.ask(&command);
         }
-        let first = cluster.nodes[0].port().to_string();
+        let port = port.to_string();
         for node in &cluster.nodes[1..] {
-            let _: String = node.ask(&["CLUSTER", "MEET", "127.0.0.1", &first]);
+            let _: String = node.ask(&["CLUSTER", "MEET", "127.0.0.1", &port]);
         }
         cluster.await_all("all know all", |node| {
             let nodes: String = node.ask(&["CLUSTER", "NODES"]);

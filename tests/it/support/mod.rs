@@ -24,7 +24,7 @@ mod upstream;
 
 pub(crate) use answer::Answer;
 pub(crate) use ask::Ask;
-pub(crate) use cluster::Cluster;
+pub(crate) use cluster::{Cluster, OF_A_CLUSTER};
 pub(crate) use config::{ALGORITHMS, Config, rule};
 pub(crate) use curl::curl;
 pub(crate) use faulty::{Fault, Faulty};

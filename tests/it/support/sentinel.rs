@@ -49,7 +49,9 @@ impl Watched {
                     .contains("master_link_status:up")
             });
         }
-        let sentinels = (0..3).map(|_| Sentinel::over(servers[0].port())).collect();
+        let sentinels = (0..3)
+            .map(|_| Sentinel::over(servers[0].port(), 2, |port| format!("port {port}")))
+            .collect();
         let watched = Self { servers, sentinels };
         for sentinel in &watched.sentinels {
             wait_until("Sentinels know one another and all servers", AGREEMENT, || {
@@ -77,9 +79,9 @@ pub(crate) fn on_sentinel(nodes: &[String], lines: &str) -> String {
 }
 
 impl Sentinel {
-    /// A Sentinel over the primary at this port.
+    /// A Sentinel over the primary at this port, of which so many decide; it listens as these lines say.
     #[track_caller]
-    fn over(primary: u16) -> Self {
+    pub(crate) fn over(primary: u16, quorum: usize, listening: impl Fn(u16) -> String) -> Self {
         // Somebody else may take the port before the server does.
         for _ in 0..10 {
             let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,8 +89,9 @@ impl Sentinel {
             drop(socket);
             let folder = tempfile::tempdir().unwrap();
             let config = format!(
-                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor mymaster 127.0.0.1 {primary} 2\n\
+                "{}\nbind 127.0.0.1\ndir {}\nsentinel monitor mymaster 127.0.0.1 {primary} {quorum}\n\
                  sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n",
+                listening(port),
                 folder.path().display()
             );
             std::fs::write(folder.path().join("sentinel.conf"), config).unwrap();
@@ -106,8 +109,7 @@ impl Sentinel {
 
     fn comes_up(&mut self) -> bool {
         for _ in 0..2_000 {
-            let client = Client::open(self.url()).unwrap();
-            if client.get_connection().is_ok() {
+            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
                 return true;
             }
             if self.child.try_wait().unwrap().is_some() {
@@ -116,6 +118,10 @@ impl Sentinel {
             std::thread::sleep(Duration::from_millis(5));
         }
         panic!("the Sentinel does not answer")
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {

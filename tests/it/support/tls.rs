@@ -25,7 +25,7 @@ pub(crate) struct ByTls {
     pub(crate) redis: Redis,
     pub(crate) port: u16,
     /// What it shows when it is started again.
-    shown: Shown,
+    pub(crate) shown: Shown,
 }
 
 impl Authority {
@@ -103,6 +103,16 @@ impl ByTls {
     pub(crate) fn restart_as(&mut self, authority: &Authority, hosts: &[&str]) {
         authority.signs_anew(hosts, &self.shown);
         self.redis.restart();
+    }
+
+    /// The lines of a Sentinel that speaks TLS on this port, and to its servers.
+    pub(crate) fn sentinel(&self, authority: &Authority, port: u16) -> String {
+        let ca = self.shown.beside("ca.pem", authority.pem());
+        format!(
+            "port 0\ntls-port {port}\ntls-replication yes\ntls-auth-clients no\ntls-cert-file {}\ntls-key-file {}\n\
+             tls-ca-cert-file {ca}",
+            self.shown.certificate, self.shown.key
+        )
     }
 
     /// Where it speaks TLS, as this host.
