@@ -2,15 +2,16 @@
 
 use super::names::Partition;
 use super::settings::Address;
+use crate::identity::LimitKey;
 
 /// Partitions to servers by rendezvous hashing: each partition is on the server that gives it the highest number, so that
 /// a further server takes its share from all others and moves nothing between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Homes(Vec<usize>);
+pub struct Homes(Vec<usize>);
 
 impl Homes {
     /// The homes of so many partitions on these servers, whose order does not matter.
-    pub(super) fn new(partitions: u16, servers: &[Address]) -> Self {
+    pub fn new(partitions: u16, servers: &[Address]) -> Self {
         let names: Vec<String> = servers.iter().map(Address::to_string).collect();
         let home = |partition: u16| {
             let numbers = names.iter().map(|name| number(name, partition));
@@ -25,6 +26,14 @@ impl Homes {
         if let Some(home) = self.0.get_mut(usize::from(partition)) {
             *home = place;
         }
+    }
+
+    /// The place of a key's server in the list.
+    pub fn of_key(&self, key: LimitKey) -> usize {
+        self.of(Partition::of(
+            key,
+            u16::try_from(self.0.len()).unwrap_or(u16::MAX),
+        ))
     }
 
     /// The place of a partition's server in the list.
@@ -53,6 +62,7 @@ pub(super) fn shards_hash(servers: &[Address]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Homes, shards_hash};
+    use crate::identity::LimitKey;
     use crate::store::redis::names::Partition;
     use crate::store::redis::settings::Address;
 
@@ -77,6 +87,15 @@ mod tests {
             }
         }
         assert!((900..1_150).contains(&moved), "{moved} of 4096");
+    }
+
+    #[test]
+    fn a_key_is_where_its_partition_is() {
+        let homes = Homes::new(256, &servers(5));
+        for partition in 0..256 {
+            let key = LimitKey(u128::from(partition + 256 * 7) << 64);
+            assert_eq!(homes.of_key(key), homes.of(Partition(partition)));
+        }
     }
 
     #[test]

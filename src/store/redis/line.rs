@@ -9,6 +9,7 @@ use tokio::time::{sleep_until, timeout_at};
 use super::call::{Ask, Debt, Owed, Stray, reserve_command, settle_command};
 use super::cause::{Cause, Refused};
 use super::link::{Answer, Decided, Link};
+use super::queue::Together;
 use super::recount::{Counted, ReserveReply, read_reserve, read_settle};
 use super::scripts::Scripts;
 use super::sent::{Asker, Call, Sent, grouped, tell_none};
@@ -39,9 +40,6 @@ pub(super) struct Line {
     /// What has no reply yet, in order.
     sent: VecDeque<Sent>,
 }
-
-/// Most charges of a call, and most refunds: it stays below a millisecond of the server's time.
-const CHARGES: usize = 128;
 
 /// How long replies are waited for on a connection that is given up.
 const LINGER: Duration = Duration::from_secs(5);
@@ -128,8 +126,7 @@ impl Line {
 
     /// All that waits, in as few calls as may be: one of refunds and one of requests, in a cluster one for each partition.
     fn next_calls(&self, now: Instant) -> Vec<Call> {
-        let debts = self.link.next_debts(self.life, CHARGES);
-        let asks = self.link.next_asks(now, CHARGES);
+        let Together { debts, asks } = self.link.next(now, self.life);
         let askers: Vec<Asker> = asks.into_iter().map(Asker::from).collect();
         let (debts, askers) = if self.link.shard.settings.is_cluster() {
             let (asking, settled): (Vec<Asker>, _) = askers.into_iter().partition(|asker| asker.asking);

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::call::{Ask, Debt, Owed};
 use super::cause::Redirect;
+use super::queue::{Queue, Together};
 use super::recount::Counted;
 use super::shard::Shard;
 use crate::clock::Micros;
@@ -15,14 +16,12 @@ use crate::clock::Micros;
 /// The decisions and refunds that wait for the next call.
 pub(super) struct Link {
     pub(super) shard: Arc<Shard>,
-    queue: Mutex<Queue>,
+    queue: Mutex<Waits>,
     filled: Notify,
 }
 
-#[derive(Default)]
-struct Queue {
-    asks: VecDeque<Waiting>,
-    debts: VecDeque<Debt>,
+struct Waits {
+    calls: Queue<Waiting, Debt>,
     closed: bool,
 }
 
@@ -86,7 +85,10 @@ impl Link {
     pub(super) fn new(shard: Arc<Shard>) -> Self {
         Self {
             shard,
-            queue: Mutex::default(),
+            queue: Mutex::new(Waits {
+                calls: Queue::new(|waiting| waiting.ask.len()),
+                closed: false,
+            }),
             filled: Notify::new(),
         }
     }
@@ -108,7 +110,7 @@ impl Link {
         if queue.closed {
             return Err(Box::new(ask));
         }
-        queue.asks.push_back(Waiting {
+        queue.calls.ask(Waiting {
             ask,
             deadline,
             asking,
@@ -124,8 +126,8 @@ impl Link {
         let mut lost = 0;
         let mut queue = self.queue();
         for debt in debts {
-            if queue.debts.len() < DEBTS {
-                queue.debts.push_back(debt);
+            if queue.calls.debts() < DEBTS {
+                queue.calls.owe(debt);
             } else {
                 lost += 1;
             }
@@ -144,7 +146,7 @@ impl Link {
             let in_trouble = *trouble.borrow_and_update();
             {
                 let queue = self.queue();
-                if !queue.asks.is_empty() || !(queue.debts.is_empty() || in_trouble) {
+                if queue.calls.first().is_some() || !(queue.calls.debts() == 0 || in_trouble) {
                     return true;
                 }
                 if queue.closed {
@@ -160,46 +162,30 @@ impl Link {
 
     /// Until when the oldest question waits.
     pub(super) fn patience(&self) -> Option<Instant> {
-        self.queue().asks.front().map(|waiting| waiting.deadline)
+        self.queue().calls.first().map(|waiting| waiting.deadline)
     }
 
-    /// Takes the questions of the next call: as many as have `most` charges together, or one that has more. Those whose
-    /// askers have left are dropped, those whose time is over are told so.
-    pub(super) fn next_asks(&self, now: Instant, most: usize) -> Vec<Waiting> {
-        let (mut next, mut charges) = (Vec::new(), 0_usize);
-        let mut queue = self.queue();
-        while let Some(waiting) = queue.asks.front() {
-            charges = charges.saturating_add(waiting.ask.len());
-            if charges > most && !next.is_empty() {
-                break;
-            }
-            let Some(waiting) = queue.asks.pop_front() else {
-                break;
-            };
-            if waiting.reply.is_closed() {
-                charges = charges.saturating_sub(waiting.ask.len());
-            } else if waiting.deadline <= now {
-                charges = charges.saturating_sub(waiting.ask.len());
-                let _ = waiting.reply.send(Answer::Undecided);
-            } else {
-                next.push(waiting);
-            }
-        }
-        next
-    }
-
-    /// Takes at most `most` refunds for the server's present life. Those for another one are lost with it.
-    pub(super) fn next_debts(&self, life: u32, most: usize) -> Vec<Debt> {
-        let (mut next, mut lost) = (Vec::new(), 0);
-        let mut queue = self.queue();
-        while next.len() < most {
-            match queue.debts.pop_front() {
-                Some(debt) if debt.life == life => next.push(debt),
-                Some(_) => lost += 1,
-                None => break,
-            }
-        }
-        drop(queue);
+    /// Takes what leaves with the next call. Questions whose askers have left are dropped, those whose time is over are told
+    /// so; refunds for another life of the server than this one are lost with it.
+    pub(super) fn next(&self, now: Instant, life: u32) -> Together<Waiting, Debt> {
+        let mut lost = 0;
+        let next = self.queue().calls.next(
+            |waiting| {
+                if waiting.reply.is_closed() {
+                    return None;
+                }
+                if waiting.deadline <= now {
+                    let _ = waiting.reply.send(Answer::Undecided);
+                    return None;
+                }
+                Some(waiting)
+            },
+            |debt| {
+                let is_owed = debt.life == life;
+                lost += u64::from(!is_owed);
+                is_owed.then_some(debt)
+            },
+        );
         if lost > 0 {
             self.shard.meter.refunds_lost.inc_by(lost);
         }
@@ -208,15 +194,12 @@ impl Link {
 
     /// Puts questions back that were not decided, ahead of the others.
     pub(super) fn put_back(&self, asks: Vec<Waiting>) {
-        let mut queue = self.queue();
-        for waiting in asks.into_iter().rev() {
-            queue.asks.push_front(waiting);
-        }
+        self.queue().calls.put_back(asks);
     }
 
     /// Tells all who wait that there is no decision.
     pub(super) fn refuse(&self) {
-        let asks = std::mem::take(&mut self.queue().asks);
+        let asks = self.queue().calls.take_asks();
         for waiting in asks {
             let _ = waiting.reply.send(Answer::Undecided);
         }
@@ -235,10 +218,10 @@ impl Link {
 
     /// Takes all refunds that wait.
     pub(super) fn take_debts(&self) -> VecDeque<Debt> {
-        std::mem::take(&mut self.queue().debts)
+        self.queue().calls.take_debts()
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, Waits> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

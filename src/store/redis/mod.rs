@@ -18,6 +18,7 @@ mod line;
 mod link;
 mod names;
 mod question;
+mod queue;
 mod recount;
 mod refused;
 mod scripts;
@@ -40,6 +41,8 @@ mod wire;
 mod tests;
 
 pub use alarm::Alarm;
+pub use homes::Homes;
+pub use queue::{CHARGES, Queue, Together};
 pub use settings::{Address, Eviction, Password, Servers, Settings};
 pub use shard::ShardHealth;
 pub use store::{Health, Redis, Unfit};

@@ -55,9 +55,16 @@ impl Names {
     }
 
     /// The partition that a key belongs to.
-    pub(super) fn partition(&self, LimitKey(key): LimitKey) -> Partition {
+    pub(super) fn partition(&self, key: LimitKey) -> Partition {
+        Partition::of(key, self.partitions)
+    }
+}
+
+impl Partition {
+    /// The one of so many, at least one, that a key belongs to.
+    pub(super) fn of(LimitKey(key): LimitKey, partitions: u16) -> Self {
         let high = u64::try_from(key >> 64).unwrap_or_default();
-        Partition(u16::try_from(high % u64::from(self.partitions)).unwrap_or_default())
+        Self(u16::try_from(high % u64::from(partitions.max(1))).unwrap_or_default())
     }
 }
 
