@@ -116,10 +116,9 @@ where
         let target = self.targets.turn();
         let (mut parts, body) = request.into_parts();
         let (body, upload) = Outgoing::new(body);
-        self.name_host(&mut parts.headers, target);
+        let switches = self.name_host(&mut parts.headers, target);
         let mut request = Request::from_parts(parts, body);
         let repeatable = upload.is_none() && is_idempotent(request.method());
-        let switches = request.headers().contains_key(UPGRADE);
         // No `async fn`, which would hold the request twice.
         async move {
             let mut patience = Patience::new(self.connect, self.targets.len());
@@ -177,14 +176,17 @@ where
         }
     }
 
-    /// Without a host of its own, a request is for that of the target.
-    fn name_host(&self, headers: &mut HeaderMap, target: usize) {
-        if !self.targets.http2()
-            && !headers.contains_key(HOST)
-            && let Ok(host) = HeaderValue::from_str(self.targets.authority(target).as_str())
-        {
+    /// Without a host of its own, a request is for that of the target. Says whether it asks for another protocol.
+    fn name_host(&self, headers: &mut HeaderMap, target: usize) -> bool {
+        let (mut named, mut switches) = (self.targets.http2(), false);
+        for name in headers.keys() {
+            named |= *name == HOST;
+            switches |= *name == UPGRADE;
+        }
+        if !named && let Ok(host) = HeaderValue::from_str(self.targets.authority(target).as_str()) {
             headers.insert(HOST, host);
         }
+        switches
     }
 
     /// Notes a request that was not answered, unless that was its own body's fault.
