@@ -6,11 +6,11 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use tollgate::clock::Micros;
 use tollgate::identity::LimitKey;
-use tollgate::limit::{Kind, Receipt, Spec};
+use tollgate::limit::{Receipt, Spec};
 use tollgate::rules::{Charge, RuleId};
 use tollgate::store::{By, Refund, Store};
 
-use super::{Fixture, charge, new_key, rule, table};
+use super::{Fixture, charge, new_key, rule, ruled, table};
 use crate::limit::model::{Model, Slip};
 
 /// A charge that was not given back: the limiter, the proof of who charged it, and the model's.
@@ -48,7 +48,7 @@ struct Pair {
 }
 
 pub(crate) fn the_answers_are_those_of_the_model<F: Fixture>(fixture: &F) {
-    let specs = prop::collection::vec((prop::sample::select(&Kind::ALL[..]), 1_u64..12, 1_u64..4), 4);
+    let specs = prop::collection::vec((prop::sample::select(F::KINDS), 1_u64..12, 1_u64..4), 4);
     let config = Config {
         cases: 200,
         failure_persistence: None,
@@ -130,7 +130,7 @@ fn reserve<F: Fixture>(
         })
         .collect();
     let reserved = fixture.reserve(&charges);
-    let now = reserved.now;
+    let now = ruled(&reserved);
     let room: Vec<bool> = asked
         .iter()
         .map(|(limiter, cost, _)| pairs[*limiter].model.read(now, *cost).admitted)

@@ -5,10 +5,10 @@ use tollgate::limit::{Kind, Spec};
 use tollgate::rules::Charge;
 use tollgate::store::{By, Store};
 
-use super::{Fixture, charge, new_key, refunds, rule, table, timed};
+use super::{Fixture, charge, new_key, refunds, rule, ruled, table, timed};
 
 pub(crate) fn exactly_the_limit<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let charges = [charge(&rule(kind, 5), new_key())];
         for left in (0..5).rev() {
             let reserved = fixture.reserve(&charges);
@@ -29,7 +29,7 @@ pub(crate) fn exactly_the_limit<F: Fixture>(fixture: &F) {
             "{kind:?}"
         );
         assert!(
-            reserved.rulings[0].verdict.retry.unwrap() > reserved.now,
+            reserved.rulings[0].verdict.retry.unwrap() > ruled(&reserved),
             "{kind:?}"
         );
         assert!(reserved.rulings[0].verdict.receipt.is_none(), "{kind:?}");
@@ -37,9 +37,9 @@ pub(crate) fn exactly_the_limit<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) fn rejected_here_is_charged_nowhere<F: Fixture>(fixture: &F) {
-    for (wide, narrow) in Kind::ALL
-        .into_iter()
-        .flat_map(|kind| Kind::ALL.map(|other| (kind, other)))
+    for (wide, narrow) in F::KINDS
+        .iter()
+        .flat_map(|kind| F::KINDS.iter().map(|other| (*kind, *other)))
     {
         let group = charge(&rule(wide, 10), new_key());
         let special = [group.clone(), charge(&rule(narrow, 3), new_key())];
@@ -75,7 +75,7 @@ pub(crate) fn rejected_here_is_charged_nowhere<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) fn one_key_asked_twice_is_asked_for_the_sum<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let one = charge(&rule(kind, 5), new_key());
         let twice = [one.clone(), one.clone()];
         let admitted = (0..5).filter(|_| fixture.admits(&twice)).count();
@@ -88,7 +88,7 @@ pub(crate) fn one_key_asked_twice_is_asked_for_the_sum<F: Fixture>(fixture: &F) 
 }
 
 pub(crate) fn a_dry_run_rejects_nothing<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let dry = Charge {
             dry_run: true,
             ..charge(&rule(kind, 2), new_key())
@@ -117,7 +117,7 @@ pub(crate) fn a_dry_run_rejects_nothing<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) fn cost_zero_reads<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let key = new_key();
         let (free, paid) = (
             [charge(
@@ -145,7 +145,7 @@ pub(crate) fn cost_zero_reads<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) fn a_refund_gives_back_what_was_charged<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let spec = Spec {
             cost: 3,
             ..rule(kind, 10)
@@ -174,7 +174,7 @@ pub(crate) fn a_refund_gives_back_what_was_charged<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) fn a_refund_of_an_unknown_key_does_nothing<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let charges = [charge(&rule(kind, 5), new_key())];
         let mut refunds = refunds(&charges, &fixture.reserve(&charges));
         let other = charge(&rule(kind, 5), new_key());
@@ -206,7 +206,7 @@ pub(crate) fn a_window_ends<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) fn a_changed_limit_acts_at_once<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let key = new_key();
         let with = |limit| [charge(&rule(kind, limit), key)];
         assert_eq!((0..9).filter(|_| fixture.admits(&with(5))).count(), 5, "{kind:?}");
@@ -227,13 +227,13 @@ pub(crate) fn a_changed_limit_acts_at_once<F: Fixture>(fixture: &F) {
         );
         let retry = verdict.retry.unwrap();
         assert!(
-            retry > lowered.now && retry <= lowered.now.plus(Micros::from_secs(120)),
+            retry > ruled(&lowered) && retry <= ruled(&lowered).plus(Micros::from_secs(120)),
             "{kind:?}"
         );
         if !kind.has_window() {
             continue;
         }
-        fixture.pass(retry.since(lowered.now));
+        fixture.pass(retry.since(ruled(&lowered)));
         assert!(fixture.admits(&with(4)), "{kind:?}");
     }
 }
@@ -248,7 +248,7 @@ pub(crate) fn what_is_in_flight_stays_until_it_is_released<F: Fixture>(fixture: 
     let verdict = &refused.rulings[0].verdict;
     assert!(!refused.admitted);
     assert_eq!((verdict.standing.next, verdict.standing.full), (None, None));
-    assert_eq!(verdict.retry, Some(refused.now.plus(Micros::SECOND)));
+    assert_eq!(verdict.retry, Some(ruled(&refused).plus(Micros::SECOND)));
     // All or nothing: what another limiter refuses is not in flight.
     fixture.give_back(&with(3), &flights[0]);
     assert!(fixture.admits(&other[..1]) && !fixture.admits(&other));
@@ -283,7 +283,7 @@ pub(crate) fn a_queue_tells_each_request_its_slot<F: Fixture>(fixture: &F) {
     let verdict = &refused.rulings[0].verdict;
     assert!(!refused.admitted);
     assert_eq!(
-        verdict.retry.map(|retry| millis(retry.since(refused.now))),
+        verdict.retry.map(|retry| millis(retry.since(ruled(&refused)))),
         Some(50)
     );
     // The one in the middle cannot give its slot to another, the last one can.

@@ -33,6 +33,9 @@ pub(crate) use races::{
 pub(crate) trait Fixture: Sync {
     type Store: Store;
 
+    /// The algorithms that the store decides.
+    const KINDS: &'static [Kind] = &Kind::ALL;
+
     fn store(&self) -> &Self::Store;
 
     /// The store's clock now.
@@ -97,6 +100,11 @@ macro_rules! store_contract {
     };
 }
 pub(crate) use store_contract;
+
+/// When a request was decided, on the clock of who decided first.
+pub(crate) fn ruled(reserved: &Reserved) -> Micros {
+    reserved.rulings[0].now
+}
 
 /// The algorithms whose quota time gives back.
 pub(crate) fn timed() -> impl Iterator<Item = Kind> {

@@ -1,6 +1,5 @@
 //! Several threads at once.
 
-use tollgate::limit::Kind;
 use tollgate::rules::Charge;
 use tollgate::store::Store;
 
@@ -20,7 +19,7 @@ fn race(work: impl Fn(usize) -> usize + Sync) -> usize {
 }
 
 pub(crate) fn a_race_for_one_key_admits_the_limit<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let charges = [charge(&rule(kind, 100), new_key())];
         let admitted = race(|_| (0..200).filter(|_| fixture.admits(&charges)).count());
         assert_eq!(admitted, 100, "{kind:?}");
@@ -28,9 +27,9 @@ pub(crate) fn a_race_for_one_key_admits_the_limit<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) fn a_race_for_crossed_keys_admits_the_limit<F: Fixture>(fixture: &F) {
-    let keys: Vec<Charge> = Kind::ALL
-        .into_iter()
-        .map(|kind| charge(&rule(kind, 100), new_key()))
+    let keys: Vec<Charge> = F::KINDS
+        .iter()
+        .map(|kind| charge(&rule(*kind, 100), new_key()))
         .collect();
     let mut turned = keys.clone();
     turned.reverse();
@@ -46,7 +45,7 @@ pub(crate) fn a_race_for_crossed_keys_admits_the_limit<F: Fixture>(fixture: &F) 
 }
 
 pub(crate) fn a_race_with_refunds_admits_the_limit<F: Fixture>(fixture: &F) {
-    for kind in Kind::ALL {
+    for kind in F::KINDS.iter().copied() {
         let charges = [
             charge(&rule(kind, 50), new_key()),
             charge(&rule(kind, 60), new_key()),

@@ -65,13 +65,18 @@ pub(super) struct Map {
 
 impl Fleet {
     /// The servers that the settings name.
-    pub(super) fn new(settings: Settings, metrics: &Arc<Metrics>, alarms: &mpsc::Sender<Alarm>) -> Self {
+    pub(super) fn new(
+        settings: Settings,
+        scripts: Scripts,
+        metrics: &Arc<Metrics>,
+        alarms: &mpsc::Sender<Alarm>,
+    ) -> Self {
         let names = Names::new(&settings.prefix, settings.partitions);
         let (strays, strayed) = mpsc::channel(STRAYS);
         let fleet = Self {
             settings: Arc::new(settings),
             names,
-            scripts: Arc::new(Scripts::new()),
+            scripts: Arc::new(scripts),
             metrics: Arc::clone(metrics),
             alarms: alarms.clone(),
             lives: Arc::default(),

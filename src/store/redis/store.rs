@@ -15,6 +15,7 @@ use super::give_back::give_back;
 use super::guard::Failing;
 use super::homes::shards_hash;
 use super::question::Question;
+use super::scripts::Scripts;
 use super::seats::Seats;
 use super::settings::Settings;
 use super::shard::ShardHealth;
@@ -55,7 +56,17 @@ const LAST_REFUNDS: Duration = Duration::from_secs(1);
 impl Redis {
     /// The store on these servers, none of which is asked yet. Alarms go to `alarms`.
     pub fn new(settings: Settings, metrics: &Arc<Metrics>, alarms: &mpsc::Sender<Alarm>) -> Self {
-        let fleet = Arc::new(Fleet::new(settings, metrics, alarms));
+        Self::running(Scripts::new(), settings, metrics, alarms)
+    }
+
+    /// The store whose servers run these scripts.
+    pub(super) fn running(
+        scripts: Scripts,
+        settings: Settings,
+        metrics: &Arc<Metrics>,
+        alarms: &mpsc::Sender<Alarm>,
+    ) -> Self {
+        let fleet = Arc::new(Fleet::new(settings, scripts, metrics, alarms));
         Self {
             seats: Seats::new(&fleet),
             fleet,

@@ -3,6 +3,7 @@
 mod agreement;
 mod calls;
 mod healing;
+mod whole;
 
 use redis::{Connection, ConnectionLike, Value};
 
