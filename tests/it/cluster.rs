@@ -291,6 +291,35 @@ fn a_frozen_primary_is_left_for_the_replica_that_takes_over_and_the_others_notic
 }
 
 #[test]
+fn each_server_that_froze_for_a_moment_decides_again() {
+    let site = Site::new(Cluster::start(3, 0), "deadline = \"100ms\"", &wide());
+    let decided = || {
+        let answers = (0..40).map(|user| site.gateway.ask(&of(user)));
+        answers
+            .filter(|answer| {
+                assert_eq!(answer.status, 200);
+                answer.must("x-ratelimit-resource") == "wide"
+            })
+            .count()
+    };
+    assert_eq!(decided(), 40);
+    for node in site.cluster.nodes() {
+        // Shorter than what the cluster calls a failure: it stays the primary.
+        node.freeze();
+        let series = format!("tollgate_store_degraded{{shard=\"127.0.0.1:{}\"}}", node.port());
+        let frozen = Instant::now();
+        wait_until("it is known to be in trouble", RECOVERY, || {
+            decided();
+            site.gateway.metric(&series) > 0.0
+        });
+        node.thaw();
+        assert!(frozen.elapsed() < Duration::from_secs(5));
+        wait_until("all decide again", RECOVERY, || decided() == 40);
+        assert!(site.gateway.metric(&series) < 1.0);
+    }
+}
+
+#[test]
 fn a_call_names_keys_of_one_slot_and_users_do_not_choose_it() {
     let site = Site::new(Cluster::start(3, 0), "deadline = \"2s\"", &wide());
     for text in ["{1}", "}{2}", "{user}:1", "{}", "a}b{c"] {

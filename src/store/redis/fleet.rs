@@ -301,6 +301,14 @@ impl Map {
         })
     }
 
+    /// One of the partitions that are at home on a server, if any is.
+    pub(super) fn some_partition(&self, shard: &Arc<Shard>) -> Partition {
+        let place = self.shards.iter().position(|known| Arc::ptr_eq(known, shard));
+        place
+            .and_then(|place| self.homes.first_on(place))
+            .unwrap_or_default()
+    }
+
     /// The server that charged keys of a partition in this life, and whether they may have been on their way there. Where
     /// it is not known any more, the refund is lost at the one that they are at home on.
     pub(super) fn charged(&self, partition: Partition, life: u32) -> Option<(&Arc<Shard>, bool)> {

@@ -3,7 +3,7 @@
 use super::call::{Debt, Owed, settle_command};
 use super::sent::grouped;
 use super::session::Session;
-use super::shard::Shard;
+use super::shard::{Connected, Shard};
 
 /// Most refunds of a call.
 const REFUNDS: usize = 128;
@@ -11,7 +11,10 @@ const REFUNDS: usize = 128;
 /// Makes refunds of the server's present life.
 pub(super) async fn give_back(shard: &Shard, debts: Vec<Debt>) {
     let all = debts.len();
-    let Ok((mut session, life)) = shard.connect().await else {
+    let Ok(Connected {
+        mut session, life, ..
+    }) = shard.connect().await
+    else {
         shard.meter.refunds_lost.inc_by(all as u64);
         return;
     };
@@ -31,7 +34,7 @@ pub(super) async fn give_back(shard: &Shard, debts: Vec<Debt>) {
 
 /// Makes refunds of keys that are on their way to the server from another one, whatever the life that they were charged in.
 pub(super) async fn give_back_astray(shard: &Shard, debts: &[Debt]) {
-    let Ok((mut session, _)) = shard.connect().await else {
+    let Ok(Connected { mut session, .. }) = shard.connect().await else {
         shard.meter.refunds_lost.inc_by(debts.len() as u64);
         return;
     };

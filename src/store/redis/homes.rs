@@ -36,6 +36,12 @@ impl Homes {
         ))
     }
 
+    /// The first partition that is at home on the server at this place.
+    pub(super) fn first_on(&self, place: usize) -> Option<Partition> {
+        let first = self.0.iter().position(|home| *home == place)?;
+        u16::try_from(first).ok().map(Partition)
+    }
+
     /// The place of a partition's server in the list.
     pub(super) fn of(&self, Partition(partition): Partition) -> usize {
         self.0.get(usize::from(partition)).copied().unwrap_or(0)

@@ -8,12 +8,14 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::call::{Ask, Debt, Owed, Stray, reserve_command, settle_command};
 use super::cause::{Cause, Refused};
+use super::fate::Fate;
 use super::link::{Answer, Decided, Link};
 use super::queue::Together;
 use super::recount::{Counted, ReserveReply, read_reserve, read_settle};
 use super::scripts::Scripts;
 use super::sent::{Asker, Call, Sent, grouped, tell_none};
 use super::session::{Reply, Session};
+use super::shard::Connected;
 use crate::clock::{self, Micros};
 
 /// Why a connection is not used any more.
@@ -45,12 +47,16 @@ pub(super) struct Line {
 const LINGER: Duration = Duration::from_secs(5);
 
 impl Line {
-    /// Over a connection that has just begun, in this life of the server. Until `stays`, an error that another connection
+    /// Over a connection that has just begun. Until `stays`, an error that another connection
     /// might not give does not end it.
     pub(super) fn new(
         link: &Arc<Link>,
         whole: &Arc<Scripts>,
-        (session, life): (Session, u32),
+        Connected {
+            session,
+            life,
+            troubles,
+        }: Connected,
         stays: Option<Instant>,
     ) -> Self {
         Self {
@@ -58,7 +64,7 @@ impl Line {
             whole: Arc::clone(whole),
             session,
             life,
-            troubles: link.shard.troubles(),
+            troubles,
             stays,
             sent: VecDeque::new(),
         }
@@ -129,8 +135,8 @@ impl Line {
         let Together { debts, asks } = self.link.next(now, self.life);
         let askers: Vec<Asker> = asks.into_iter().map(Asker::from).collect();
         let (debts, askers) = if self.link.shard.settings.is_cluster() {
-            let (asking, settled): (Vec<Asker>, _) = askers.into_iter().partition(|asker| asker.asking);
-            let mut groups = grouped(settled, Asker::partition);
+            let (asking, at_home): (Vec<Asker>, _) = askers.into_iter().partition(|asker| asker.asking);
+            let mut groups = grouped(at_home, Asker::partition);
             groups.extend(asking.into_iter().map(|asker| vec![asker]));
             (
                 grouped(debts, |debt| (debt.owed.name.partition(), debt.asking)),
@@ -267,9 +273,12 @@ impl Line {
             self.send(call, began, true);
             return Ok(());
         }
-        let call = match self.elsewhere(call, &refused, began) {
-            Some(call) => call,
-            None => return Ok(()),
+        let call = match self.link.shard.settings.is_cluster() {
+            true => match self.elsewhere(call, &refused, began) {
+                Some(call) => call,
+                None => return Ok(()),
+            },
+            false => call,
         };
         match call {
             Call::Asking => {}
@@ -292,47 +301,27 @@ impl Line {
         Ok(())
     }
 
-    /// What becomes of a call to a server of a cluster that does not have the keys: whoever asked is told where they are.
-    /// Gives the call back if that is not what the answer says.
+    /// Tells where the keys are of a call that a server of a cluster did not execute for that. Gives the call back if it
+    /// was refused for something else.
     fn elsewhere(&mut self, call: Call, refused: &Refused, began: Instant) -> Option<Call> {
-        if !self.link.shard.settings.is_cluster() {
-            return Some(call);
-        }
-        let to = refused.redirect(self.session.address());
-        // Older servers answer ASK where only some of the keys have left; of one key alone it is always true.
-        let is_apart = to.as_ref().is_some_and(|to| to.once) && !call.is_of_one_key();
-        if is_apart || refused.is_tryagain() {
-            return match call.one_by_one() {
-                Ok(calls) => {
-                    calls.into_iter().for_each(|call| self.send(call, began, false));
-                    None
-                }
-                Err(Call::Reserve(askers)) if askers.iter().all(|asker| asker.ask.len() > 1) => {
-                    askers.into_iter().for_each(|asker| asker.tell(Answer::Apart));
-                    None
-                }
-                Err(call) => Some(call),
-            };
-        }
-        let Some(to) = to else {
-            return Some(call);
-        };
-        let shard = &self.link.shard;
-        match call {
-            Call::Asking => {}
-            Call::Reserve(askers) => {
-                shard.meter.not_executed.inc();
+        match Fate::of(call, refused, self.session.address()) {
+            Fate::Other(call) => return Some(call),
+            Fate::OneByOne(calls) => calls.into_iter().for_each(|call| self.send(call, began, false)),
+            Fate::Apart(askers) => askers.into_iter().for_each(|asker| asker.tell(Answer::Apart)),
+            Fate::Elsewhere(Call::Asking, _) => {}
+            Fate::Elsewhere(Call::Reserve(askers), to) => {
+                self.link.shard.meter.not_executed.inc();
                 for asker in askers {
                     asker.tell(|ask| Answer::Elsewhere { ask, to: to.clone() });
                 }
             }
             // The keys move with all that they know, and the server that names their new place still lives.
-            Call::Settle(debts) if to.once => shard.stray(Stray {
+            Fate::Elsewhere(Call::Settle(debts), to) if to.once => self.link.shard.stray(Stray {
                 to: to.address,
                 debts,
             }),
             // Another server has taken over: it may have lost what this one charged.
-            Call::Settle(debts) => self.lost(&debts),
+            Fate::Elsewhere(Call::Settle(debts), _) => self.lost(&debts),
         }
         None
     }
@@ -358,6 +347,7 @@ impl Line {
     fn give_up(&mut self) {
         let shard = &self.link.shard;
         let (now, deadline) = (clock::now(), shard.settings.deadline);
+        let mut silent = false;
         for sent in &mut self.sent {
             if sent.patience(deadline).is_none_or(|patience| patience > now) {
                 continue;
@@ -371,6 +361,11 @@ impl Line {
                 shard.meter.unknown.inc();
             }
             sent.late = true;
+            // Who was asked with the last of a deadline has not failed for that.
+            silent |= now.saturating_duration_since(sent.began) >= deadline / 2;
+        }
+        // The calls of one write are one failure.
+        if silent {
             shard.failed(&Cause::Silent(deadline));
         }
     }

@@ -9,6 +9,7 @@ mod alarm;
 mod breaker;
 mod call;
 mod cause;
+mod fate;
 mod fleet;
 mod give_back;
 mod guard;

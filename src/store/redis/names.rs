@@ -14,7 +14,7 @@ pub(super) struct Names {
 }
 
 /// A part of all keys, which are on one server together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Partition(pub(super) u16);
 
 /// The name of one key: `PREFIX:{PARTITION}:RULE:FINGERPRINT:HASH`. The partition alone is what a cluster hashes, so that
@@ -52,6 +52,11 @@ impl Names {
             name.push(&[byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]));
         }
         name
+    }
+
+    /// The key of this number in a partition.
+    pub(super) fn key(&self, Partition(partition): Partition, number: u64) -> LimitKey {
+        LimitKey(u128::from(partition) << 64 | u128::from(number))
     }
 
     /// The partition that a key belongs to.
@@ -111,6 +116,7 @@ mod tests {
         for key in 0..7_000_u128 {
             seen[usize::from(names.partition(LimitKey(key << 64 | 5)).0)] += 1;
         }
+        assert_eq!(names.partition(names.key(Partition(6), u64::MAX)), Partition(6));
         assert_eq!(seen, [1_000; 7]);
     }
 }

@@ -75,6 +75,11 @@ impl<'a> Question<'a> {
             if heard.iter().any(Heard::refuses) {
                 return self.answer(heard);
             }
+            for place in heard.iter().flat_map(|heard| &heard.places) {
+                if let Some(charge) = self.charges.get(*place) {
+                    self.fleet.refused.forget(charge.key);
+                }
+            }
         }
         heard.extend(self.ask(parts).await);
         self.answer(heard)
@@ -196,7 +201,7 @@ impl<'a> Question<'a> {
     fn answer(&self, heard: SmallVec<[Heard; 1]>) -> Result<Reserved, Box<Partial>> {
         let now = self.fleet.here.now();
         let admitted = !heard.iter().any(Heard::refuses);
-        let is_split = heard.len() > 1;
+        let is_split = self.fleet.map().shards.len() > 1;
         let mut rulings: SmallVec<[Option<Ruling>; 2]> = self.charges.iter().map(|_| None).collect();
         for Heard { places, decided } in heard {
             let Some(decided) = decided else { continue };

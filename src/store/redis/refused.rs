@@ -27,6 +27,15 @@ impl Refused {
         }
     }
 
+    /// A limiter had room for this key after all.
+    pub(super) fn forget(&self, key: LimitKey) {
+        if let Some(mut place) = self.place(key)
+            && place.is_some_and(|(known, _)| known == key)
+        {
+            *place = None;
+        }
+    }
+
     /// Until when a limiter has no room for this key, as far as is known and still to come.
     pub(super) fn until(&self, key: LimitKey, now: Micros) -> Option<Micros> {
         let (_, until) = self.place(key)?.filter(|(known, _)| *known == key)?;
@@ -52,6 +61,10 @@ mod tests {
         refused.note(key, Micros(100));
         assert_eq!(refused.until(key, Micros(99)), Some(Micros(100)));
         assert_eq!(refused.until(key, Micros(100)), None);
+        refused.forget(LimitKey(5 + PLACES as u128));
+        assert_eq!(refused.until(key, Micros(0)), Some(Micros(100)));
+        refused.forget(key);
+        assert_eq!(refused.until(key, Micros(0)), None);
         refused.note(LimitKey(5 + PLACES as u128), Micros(300));
         assert_eq!(refused.until(key, Micros(0)), None);
     }

@@ -120,7 +120,10 @@ impl Call {
         }
     }
 
-    /// The same in calls of one request or one refund each; `None` if it is one.
+    /// The same in calls of one request or one refund each.
+    ///
+    /// # Errors
+    /// It is one already.
     pub(super) fn one_by_one(self) -> Result<Vec<Self>, Self> {
         match self {
             Self::Reserve(askers) if askers.len() > 1 => Ok(askers

@@ -14,6 +14,10 @@ use super::settings::{Address, Settings};
 /// The Sentinels that are asked, with a connection to each that answered last.
 pub(super) struct Sentinels {
     master: String,
+    /// The newest that was said, which is believed.
+    newest: Option<(u64, Address)>,
+    /// How often in a row all that was said was older.
+    older: u32,
     known: VecDeque<(Address, Option<Session>)>,
 }
 
@@ -29,6 +33,8 @@ struct Word {
 
 /// How long a Sentinel may take to answer.
 const ANSWER: Duration = Duration::from_millis(500);
+/// So many rounds of words that are older than the newest.
+const FORGOTTEN: u32 = 30;
 /// Most Sentinels that are asked.
 const MOST: usize = 32;
 
@@ -37,6 +43,8 @@ impl Sentinels {
     pub(super) fn new(master: &str, nodes: &[Address]) -> Self {
         Self {
             master: master.to_owned(),
+            newest: None,
+            older: 0,
             known: nodes.iter().cloned().map(|node| (node, None)).collect(),
         }
     }
@@ -76,7 +84,23 @@ impl Sentinels {
                 self.known.push_back((other, None));
             }
         }
-        newest.map(|word| word.primary).ok_or(cause)
+        newest.map(|word| self.believe(word)).ok_or(cause)
+    }
+
+    /// What is believed after the newest of what was said now. An older word is that of a Sentinel which was cut off from
+    /// the others, unless it stays the only one: somebody has made all of them forget.
+    fn believe(&mut self, Word { epoch, primary, .. }: Word) -> Address {
+        let believed = match self.newest.take() {
+            Some((known, believed)) if epoch == known => (known, believed),
+            Some((known, believed)) if epoch < known && self.older < FORGOTTEN => {
+                self.older = self.older.saturating_add(1);
+                self.newest = Some((known, believed.clone()));
+                return believed;
+            }
+            _ => (epoch, primary),
+        };
+        self.older = 0;
+        self.newest.insert(believed).1.clone()
     }
 }
 
@@ -110,11 +134,14 @@ async fn ask(
         }
         Err(refused) => return Err(refused.into()),
     };
+    // While others have still to follow the new primary, its own Sentinels tell of the old one there, but not here.
+    session.say(&question("GET-MASTER-ADDR-BY-NAME"));
     session.say(&question("SENTINELS"));
+    let primary = session.reply().await??;
     let others = session.reply().await??;
     let word = Word {
         epoch: number(&about, "config-epoch")?,
-        primary: server(&about, address)?,
+        primary: listening(&primary, address)?,
         others: match &others {
             Value::Array(others) => others
                 .iter()
@@ -124,6 +151,25 @@ async fn ask(
         },
     };
     Ok((session, word))
+}
+
+/// Where a server listens, as a list of its host and port.
+fn listening(value: &Value, here: &Address) -> Result<Address, Cause> {
+    let Value::Array(parts) = value else {
+        return Err(Cause::Odd);
+    };
+    let text = |value: &Value| match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok().map(str::to_owned),
+        _ => None,
+    };
+    match parts.as_slice() {
+        [host, port] => {
+            let port = text(port).and_then(|port| port.parse().ok());
+            let (host, port) = text(host).zip(port).ok_or(Cause::Odd)?;
+            Ok(here.neighbour(&host, port))
+        }
+        _ => Err(Cause::Odd),
+    }
 }
 
 /// Where the server listens that these fields tell of.
@@ -151,4 +197,42 @@ fn field<'a>(fields: &'a Value, name: &str) -> Result<&'a str, Cause> {
         _ => None,
     });
     found.ok_or(Cause::Odd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FORGOTTEN, Sentinels, Word};
+    use crate::store::redis::settings::Address;
+
+    fn address(port: u16) -> Address {
+        Address {
+            host: "h".to_owned(),
+            port,
+            tls: false,
+        }
+    }
+
+    #[test]
+    fn an_older_word_is_not_believed_unless_it_stays_the_only_one() {
+        let mut sentinels = Sentinels::new("m", &[]);
+        let mut believe = |epoch, port| {
+            let word = Word {
+                epoch,
+                primary: address(port),
+                others: Vec::new(),
+            };
+            sentinels.believe(word).port
+        };
+        assert_eq!(believe(3, 1), 1);
+        assert_eq!(believe(3, 2), 1, "of one epoch, the first counts");
+        assert_eq!(believe(4, 2), 2);
+        for _ in 0..FORGOTTEN - 1 {
+            assert_eq!(believe(3, 1), 2);
+        }
+        assert_eq!(believe(4, 2), 2);
+        for _ in 0..FORGOTTEN {
+            assert_eq!(believe(0, 5), 2);
+        }
+        assert_eq!(believe(0, 5), 5);
+    }
 }

@@ -33,7 +33,7 @@ pub(super) struct Shard {
     /// Whether it is in trouble.
     pub(super) trouble: watch::Sender<bool>,
     breaker: Breaker,
-    /// How often it was in trouble: connections from before are not trusted after.
+    /// How often it was in trouble or moved: connections from before are not trusted after.
     troubles: AtomicU32,
     /// How many lives of servers were seen by all shards of the store; refunds of an earlier one are moot.
     lives: Arc<AtomicU32>,
@@ -48,6 +48,17 @@ pub(super) struct Shard {
     doubts: Arc<Notify>,
     /// Told when it listens somewhere else.
     moved: Notify,
+    /// How often it was found somewhere else.
+    moves: AtomicU32,
+}
+
+/// A connection to a server that serves.
+pub(super) struct Connected {
+    pub(super) session: Session,
+    /// The life of the server that it began in; a server ends its connections with its life.
+    pub(super) life: u32,
+    /// How often the server had been in trouble, or had moved, when it began.
+    pub(super) troubles: u32,
 }
 
 /// What was seen of a server last.
@@ -107,6 +118,7 @@ impl Shard {
             strays: strays.clone(),
             doubts: Arc::clone(doubts),
             moved: Notify::new(),
+            moves: AtomicU32::new(0),
         }
     }
 
@@ -122,16 +134,22 @@ impl Shard {
         Ok((session, server))
     }
 
-    /// A new connection, to a server that serves, and the server's life.
+    /// A new connection, to a server that serves.
     ///
     /// # Errors
     /// There is none, or the server does not serve.
-    pub(super) async fn connect(&self) -> Result<(Session, u32), Cause> {
+    pub(super) async fn connect(&self) -> Result<Connected, Cause> {
+        // Before it begins: a server that is in trouble meanwhile, or is another one by then, is not to be trusted.
+        let troubles = self.troubles();
         let (session, server) = self.open().await?;
         let unfit = self.judge(&server).into_iter().find(Failing::is_trouble);
         match unfit {
             Some(failing) => Err(Cause::Unfit(failing.why)),
-            None => Ok((session, self.met(&server))),
+            None => Ok(Connected {
+                session,
+                life: self.met(&server),
+                troubles,
+            }),
         }
     }
 
@@ -173,7 +191,7 @@ impl Shard {
         self.breaker.is_open()
     }
 
-    /// How often it was in trouble.
+    /// How often it was in trouble or moved.
     pub(super) fn troubles(&self) -> u32 {
         self.troubles.load(Relaxed)
     }
@@ -276,8 +294,14 @@ impl Shard {
     /// It listens here from now on; connections to where it listened before are not trusted.
     pub(super) fn moves_to(&self, address: Address) {
         self.address.store(Some(Arc::new(address)));
+        self.moves.fetch_add(1, Relaxed);
         self.troubles.fetch_add(1, Relaxed);
         self.moved.notify_one();
+    }
+
+    /// How often it was found somewhere else.
+    pub(super) fn moves(&self) -> u32 {
+        self.moves.load(Relaxed)
     }
 
     /// Waits until it listens somewhere else.

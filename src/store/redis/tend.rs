@@ -33,7 +33,7 @@ const ASTRAY: Duration = Duration::from_secs(1);
 
 impl Watches {
     /// Watches these servers, and no others.
-    fn over(&mut self, shards: &[Arc<Shard>]) {
+    fn over(&mut self, fleet: &Arc<Fleet>, shards: &[Arc<Shard>]) {
         self.0.retain(|(shard, watched)| {
             let stays = shards.iter().any(|known| Arc::ptr_eq(known, shard));
             if !stays {
@@ -43,7 +43,7 @@ impl Watches {
         });
         for shard in shards {
             if !self.0.iter().any(|(known, _)| Arc::ptr_eq(known, shard)) {
-                let watched = tokio::spawn(watch(Arc::clone(shard))).abort_handle();
+                let watched = tokio::spawn(watch(Arc::clone(fleet), Arc::clone(shard))).abort_handle();
                 self.0.push((Arc::clone(shard), watched));
             }
         }
@@ -52,7 +52,9 @@ impl Watches {
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        self.over(&[]);
+        for (_, watched) in &self.0 {
+            watched.abort();
+        }
     }
 }
 
@@ -81,7 +83,7 @@ pub(super) async fn find(fleet: &Fleet) -> Result<(), Cause> {
 pub(super) async fn tend(fleet: Arc<Fleet>) {
     let strays = fleet.strayed();
     let mut watches = Watches::default();
-    watches.over(&fleet.map().shards);
+    watches.over(&fleet, &fleet.map().shards);
     match &fleet.settings.servers {
         Servers::Shards(_) => std::future::pending().await,
         Servers::Cluster(_) => {
@@ -92,7 +94,7 @@ pub(super) async fn tend(fleet: Arc<Fleet>) {
 }
 
 /// Keeps the map of a cluster, and the watches over those that are on it.
-async fn survey_again(fleet: &Fleet, watches: &mut Watches) {
+async fn survey_again(fleet: &Arc<Fleet>, watches: &mut Watches) {
     let (mut pause, longest) = PAUSES;
     loop {
         tokio::select! {
@@ -101,7 +103,7 @@ async fn survey_again(fleet: &Fleet, watches: &mut Watches) {
         }
         let surveyed = survey(&fleet.informants(), &fleet.settings).await;
         let changed = surveyed.is_ok_and(|survey| fleet.adopt(&survey));
-        watches.over(&fleet.map().shards);
+        watches.over(fleet, &fleet.map().shards);
         // In trouble the map is in doubt until it has changed or the trouble is over.
         if fleet.map().shards.iter().any(|shard| shard.is_in_trouble()) {
             fleet.doubt();

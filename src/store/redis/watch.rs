@@ -7,14 +7,13 @@ use tokio::time::{sleep, timeout};
 
 use super::call::{Ask, Asked, reserve_command};
 use super::cause::Cause;
+use super::fleet::Fleet;
 use super::guard::Failing;
-use super::names::Names;
 use super::recount::{ReserveReply, read_reserve};
 use super::scripts::Scripts;
 use super::session::{Reply, Session};
 use super::shard::Shard;
 use crate::clock::{self, Micros};
-use crate::identity::LimitKey;
 use crate::limit::{Kind, Spec};
 
 /// Between two looks at the guards of a server that is well.
@@ -30,7 +29,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 const TRY: &str = "~try";
 
 /// Watches a server for good.
-pub(super) async fn watch(shard: Arc<Shard>) {
+pub(super) async fn watch(fleet: Arc<Fleet>, shard: Arc<Shard>) {
     let mut trouble = shard.trouble.subscribe();
     let (first, _) = PAUSES;
     let (mut pause, mut recovered) = (first, None);
@@ -39,7 +38,7 @@ pub(super) async fn watch(shard: Arc<Shard>) {
             if recovered.is_none_or(|at| clock::now().saturating_duration_since(at) > CALM) {
                 pause = first;
             }
-            pause = recover(&shard, pause).await;
+            pause = recover(&fleet, &shard, pause).await;
             recovered = Some(clock::now());
             continue;
         }
@@ -69,7 +68,7 @@ async fn check(shard: &Shard) {
 }
 
 /// Tries a server until it decides, with this pause at first; returns the one that would be next.
-async fn recover(shard: &Shard, mut pause: Duration) -> Duration {
+async fn recover(fleet: &Fleet, shard: &Arc<Shard>, mut pause: Duration) -> Duration {
     let (_, longest) = PAUSES;
     loop {
         tokio::select! {
@@ -77,7 +76,10 @@ async fn recover(shard: &Shard, mut pause: Duration) -> Duration {
             () = shard.moved() => {}
         }
         pause = pause.saturating_mul(2).min(longest);
-        match attempt(shard).await {
+        let moves = shard.moves();
+        match attempt(fleet, shard).await {
+            // Another server may be meant by now.
+            Ok(()) if moves != shard.moves() => {}
             Ok(()) => {
                 shard.trouble_ends();
                 shard.warn();
@@ -96,12 +98,19 @@ pub(super) fn jitter(pause: Duration) -> Duration {
 
 /// One charge on a key of no rule: a replica answers `PING`, and a server without memory answers `INFO`. It is called as
 /// the links call, so that a server decides for them if it decides here.
-async fn attempt(shard: &Shard) -> Result<(), Cause> {
+async fn attempt(fleet: &Fleet, shard: &Arc<Shard>) -> Result<(), Cause> {
     let mut session = shard_is_fit(shard).await?;
-    let ask = charge(shard);
+    let ask = charge(fleet, shard);
     let value = match call(shard, &mut session, &ask, &shard.scripts).await? {
         Err(refused) if refused.is_noscript() => {
-            call(shard, &mut session, &ask, &shard.scripts.whole()).await??
+            call(shard, &mut session, &ask, &shard.scripts.whole()).await?
+        }
+        reply => reply,
+    };
+    let value = match value {
+        // It has none of the keys, and serves.
+        Err(refused) if refused.redirect(session.address()).is_some() && shard.settings.is_cluster() => {
+            return Ok(());
         }
         reply => reply?,
     };
@@ -133,7 +142,7 @@ async fn greet(shard: &Shard) -> Result<(Session, Vec<Failing>), Cause> {
     Ok((session, shard.judge(&server)))
 }
 
-fn charge(shard: &Shard) -> Ask {
+fn charge(fleet: &Fleet, shard: &Arc<Shard>) -> Ask {
     let spec = Spec {
         kind: Kind::FixedWindow,
         limit: 1 << 40,
@@ -144,11 +153,11 @@ fn charge(shard: &Shard) -> Ask {
         queue: None,
         cost: 1,
     };
-    let key = LimitKey(getrandom::u64().unwrap_or_default().into());
-    let names = Names::new(&shard.settings.prefix, shard.settings.partitions);
+    let partition = fleet.map().some_partition(shard);
+    let key = fleet.names.key(partition, getrandom::u64().unwrap_or_default());
     let asked = spec.policy().into_iter().map(|policy| Asked {
         key,
-        name: names.name(TRY, key),
+        name: fleet.names.name(TRY, key),
         policy,
         cost: 1,
         dry_run: false,
