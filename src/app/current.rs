@@ -141,6 +141,7 @@ impl Current {
         if !shared.is(&running) {
             tracing::warn!("store changed: every rule whose counts are elsewhere starts afresh");
             shared.watch();
+            running.retire();
         }
         afresh(&kept.settings, &settings);
         self.lasting.store.set_max_keys(settings.store.max_keys);

@@ -70,6 +70,13 @@ impl SharedStore {
         }
     }
 
+    /// Another store is in force.
+    pub(super) fn retire(&self) {
+        if let Some(redis) = &self.0 {
+            redis.retire();
+        }
+    }
+
     /// Watches the servers, on the runtime that this is called on.
     pub(super) fn watch(&self) {
         if let Some(redis) = &self.0 {

@@ -207,7 +207,7 @@ fn store_detail(health: Option<Health>) -> serde_json::Value {
         })
     };
     let shards: Vec<_> = health.shards.iter().map(shard).collect();
-    json!({ "kind": "redis", "shards_hash": health.shards_hash, "shards": shards })
+    json!({ "kind": "redis", "shards_hash": health.shards_hash, "lookup_trouble": health.lookup, "shards": shards })
 }
 
 /// Workers do not go on without a supervisor: nobody could stop them.

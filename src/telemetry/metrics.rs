@@ -114,6 +114,11 @@ impl Metrics {
         self.store.shard(shard)
     }
 
+    /// Forgets what was counted of a server that has left its store.
+    pub fn forget_shard(&self, shard: &str) {
+        self.store.forget(shard);
+    }
+
     /// Sets the gauges of the servers of the shared store that is in force; those of others go.
     pub fn show_shards(&self, shards: &[ShardGauges<'_>]) {
         self.store.show(shards);

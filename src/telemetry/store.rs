@@ -45,6 +45,9 @@ pub struct ShardMeter {
     pub refunds_lost: IntCounter,
 }
 
+/// How a call may end.
+const ENDS: [&str; 4] = ["decided", "not_executed", "unknown", "late"];
+
 /// What gauges tell of one server.
 #[derive(Clone, Debug)]
 pub struct ShardGauges<'a> {
@@ -107,6 +110,14 @@ impl StoreMetrics {
             charges: self.charges.clone(),
             clock_steps: self.clock_steps.clone(),
             refunds_lost: self.refunds_lost.clone(),
+        }
+    }
+
+    /// Forgets what was counted of a server that has left.
+    pub(super) fn forget(&self, shard: &str) {
+        let _ = self.seconds.remove_label_values(&[shard]);
+        for end in ENDS {
+            let _ = self.calls.remove_label_values(&[shard, end]);
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::alarm::Alarm;
 use super::call::Stray;
-use super::cause::Redirect;
+use super::cause::{Cause, Redirect};
 use super::homes::Homes;
 use super::link::Link;
 use super::names::{Names, Partition};
@@ -45,6 +45,8 @@ pub(super) struct Fleet {
     named: Mutex<Vec<Address>>,
     /// The server that another one named last: it knows best what it has.
     latest: Mutex<Option<Address>>,
+    /// Why it is not known where the servers are, if so.
+    lookup: Mutex<Option<String>>,
     /// Servers of the cluster that may know where the keys are when those that have them do not answer.
     replicas: Mutex<Vec<Address>>,
 }
@@ -52,7 +54,7 @@ pub(super) struct Fleet {
 /// Most servers that are named between two surveys.
 const NAMED: usize = 64;
 /// Strays that wait; those beyond are lost.
-const STRAYS: usize = 1_024;
+pub(super) const STRAYS: usize = 1_024;
 
 /// Where the keys are.
 #[derive(Clone)]
@@ -92,18 +94,19 @@ impl Fleet {
             doubts: Arc::default(),
             named: Mutex::default(),
             latest: Mutex::default(),
+            lookup: Mutex::default(),
             replicas: Mutex::default(),
         };
         let (shards, homes) = match &fleet.settings.servers {
             Servers::Shards(listed) | Servers::Cluster(listed) => (
                 listed
                     .iter()
-                    .map(|address| fleet.shard(&address.to_string(), Some(address.clone())))
+                    .map(|address| fleet.new_shard(&address.to_string(), Some(address.clone())))
                     .collect(),
                 Homes::new(fleet.settings.partitions, listed),
             ),
             Servers::Sentinel { master, .. } => (
-                vec![fleet.shard(master, None)],
+                vec![fleet.new_shard(master, None)],
                 Homes::new(fleet.settings.partitions, &[]),
             ),
         };
@@ -112,7 +115,7 @@ impl Fleet {
     }
 
     /// A server of which nothing is known yet.
-    fn shard(&self, name: &str, address: Option<Address>) -> Arc<Shard> {
+    fn new_shard(&self, name: &str, address: Option<Address>) -> Arc<Shard> {
         let meter = self.metrics.shard(name);
         let (settings, scripts) = (&self.settings, &self.scripts);
         Arc::new(Shard::new(
@@ -167,7 +170,7 @@ impl Fleet {
         if let Some(shard) = find(&self.map()) {
             return shard;
         }
-        let unknown = self.shard(&address.to_string(), Some(address.clone()));
+        let unknown = self.new_shard(&address.to_string(), Some(address.clone()));
         self.map.rcu(|map| {
             let mut map = Map::clone(map);
             if find(&map).is_none() {
@@ -239,7 +242,7 @@ impl Fleet {
         for primary in survey.primaries() {
             let shard = known(primary).cloned();
             map.shards
-                .push(shard.unwrap_or_else(|| self.shard(&primary.to_string(), Some(primary.clone()))));
+                .push(shard.unwrap_or_else(|| self.new_shard(&primary.to_string(), Some(primary.clone()))));
         }
         for named in named.iter().filter_map(known) {
             map.place(named);
@@ -255,12 +258,18 @@ impl Fleet {
                 map.homes.set(partition, place);
             }
         }
-        let is_new = is_new(&map);
-        if is_new {
-            self.retire(&before, &map);
-            self.map.store(Arc::new(map));
+        if !is_new(&map) {
+            return false;
         }
-        is_new
+        let map = Arc::new(map);
+        let there = self.map.compare_and_swap(&before, Arc::clone(&map));
+        if Arc::ptr_eq(&there, &before) {
+            self.retire(&before, &map);
+        } else {
+            // An answer to a call has changed it meanwhile.
+            self.doubt();
+        }
+        true
     }
 
     /// Leaves the servers that are not on the map any more.
@@ -275,7 +284,38 @@ impl Fleet {
         });
         for shard in before.shards.iter().filter(|shard| !stays(shard)) {
             shard.leave();
+            self.metrics.forget_shard(&shard.name);
         }
+    }
+
+    /// Another store is in force: nobody is to hear of this one any more.
+    pub(super) fn fall_silent(&self) {
+        for shard in &self.map().shards {
+            shard.fall_silent();
+        }
+    }
+
+    /// Takes note of whether it is known where the servers are, and why not.
+    pub(super) fn looked_up(&self, looked_up: Result<(), &Cause>) {
+        let mut lookup = lock(&self.lookup);
+        let (before, now) = (lookup.take(), looked_up.err().map(Cause::to_string));
+        match (&before, &now) {
+            (_, Some(why)) if before != now => {
+                tracing::warn!(
+                    store = self.name(),
+                    reason = why,
+                    "cannot look up where the servers are"
+                );
+            }
+            (Some(_), None) => tracing::info!(store = self.name(), "servers are looked up again"),
+            _ => {}
+        }
+        *lookup = now;
+    }
+
+    /// Why it is not known where the servers are, if so.
+    pub(super) fn lookup(&self) -> Option<String> {
+        lock(&self.lookup).clone()
     }
 
     /// The one server listens here from now on.

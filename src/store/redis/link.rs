@@ -23,6 +23,8 @@ pub(super) struct Link {
 struct Waits {
     calls: Queue<Waiting, Debt>,
     closed: bool,
+    /// Whether nobody serves it any more.
+    ended: bool,
 }
 
 /// A request that waits for its answer.
@@ -88,6 +90,7 @@ impl Link {
             queue: Mutex::new(Waits {
                 calls: Queue::new(|waiting| waiting.ask.len()),
                 closed: false,
+                ended: false,
             }),
             filled: Notify::new(),
         }
@@ -126,7 +129,7 @@ impl Link {
         let mut lost = 0;
         let mut queue = self.queue();
         for debt in debts {
-            if queue.calls.debts() < DEBTS {
+            if queue.calls.debts() < DEBTS && !queue.ended {
                 queue.calls.owe(debt);
             } else {
                 lost += 1;
@@ -209,6 +212,20 @@ impl Link {
     pub(super) fn close(&self) {
         self.queue().closed = true;
         self.filled.notify_one();
+    }
+
+    /// Somebody serves it.
+    pub(super) fn begin(&self) {
+        self.queue().ended = false;
+    }
+
+    /// Nobody serves it any more: what is still owed is lost.
+    pub(super) fn end(&self) {
+        let mut queue = self.queue();
+        queue.ended = true;
+        let lost = queue.calls.take_debts().len();
+        drop(queue);
+        self.shard.meter.refunds_lost.inc_by(lost as u64);
     }
 
     /// Whether it takes no more questions.

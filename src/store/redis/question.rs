@@ -154,13 +154,15 @@ impl<'a> Question<'a> {
             self.seats
                 .with_link(shard, |link| link.ask(ask, self.deadline, asking))
         };
-        match put(shard, ask)? {
-            Ok(pending) => Some(pending),
-            Err(ask) => {
-                let partition = ask.first()?.name.partition();
-                put(self.fleet.map().home(partition)?, *ask)?.ok()
-            }
-        }
+        let ask = match shard.has_left() {
+            false => match put(shard, ask)? {
+                Ok(pending) => return Some(pending),
+                Err(ask) => *ask,
+            },
+            true => ask,
+        };
+        let partition = ask.first()?.name.partition();
+        put(self.fleet.map().home(partition)?, ask)?.ok()
     }
 
     /// Waits for what becomes of a part, wherever its keys are.

@@ -20,6 +20,7 @@ pub(super) async fn serve(link: Arc<Link>) {
     let whole = Arc::new(link.shard.scripts.whole());
     let mut left_behind: Option<AbortHandle> = None;
     let mut stays = None;
+    link.begin();
     while link.filled().await {
         let shard = Arc::clone(&link.shard);
         if shard.is_in_trouble() {
@@ -63,6 +64,7 @@ pub(super) async fn serve(link: Arc<Link>) {
             _ => shard.failed(&cause),
         }
     }
+    link.end();
 }
 
 /// Nothing can be sent.

@@ -1,6 +1,6 @@
 //! One server, as all workers of this process see it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -50,6 +50,10 @@ pub(super) struct Shard {
     moved: Notify,
     /// How often it was found somewhere else.
     moves: AtomicU32,
+    /// Whether nobody is to hear of it any more.
+    silent: AtomicBool,
+    /// Whether it has no keys any more.
+    left: AtomicBool,
 }
 
 /// A connection to a server that serves.
@@ -119,6 +123,8 @@ impl Shard {
             doubts: Arc::clone(doubts),
             moved: Notify::new(),
             moves: AtomicU32::new(0),
+            silent: AtomicBool::new(false),
+            left: AtomicBool::new(false),
         }
     }
 
@@ -226,6 +232,9 @@ impl Shard {
         self.seen().trouble = Some((clock::now(), cause.clone()));
         self.troubles.fetch_add(1, Relaxed);
         self.trouble.send_replace(true);
+        if self.silent.load(Relaxed) {
+            return;
+        }
         tracing::error!(shard = self.name, reason = %cause, "store in trouble: rules decide by on_outage");
         self.tell(Alarm::Trouble {
             shard: self.name.clone(),
@@ -250,7 +259,19 @@ impl Shard {
         if self.life() > 0 {
             tracing::info!(shard = self.name, "left: it has no keys any more");
         }
+        self.left.store(true, Relaxed);
+        self.fall_silent();
+    }
+
+    /// Whether it has no keys any more.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(Relaxed)
+    }
+
+    /// Nobody is to hear of it any more: what was told of is over.
+    pub(super) fn fall_silent(&self) {
         self.trouble_ends();
+        self.silent.store(true, Relaxed);
     }
 
     /// It decides again.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::alarm::Alarm;
@@ -45,6 +45,8 @@ pub struct Unfit {
 pub struct Health {
     /// What tells one list of servers from another.
     pub shards_hash: String,
+    /// Why it is not known where the servers are, if so.
+    pub lookup: Option<String>,
     /// Each server.
     pub shards: Vec<ShardHealth>,
 }
@@ -90,13 +92,20 @@ impl Redis {
             let shard = self.fleet.name();
             return Err(Unfit { shard, why });
         }
-        for shard in &self.fleet.map().shards {
-            if let Err(cause) = &found {
-                shard.trip(cause);
-                continue;
-            }
-            let looked = timeout(LOOK, look(shard)).await;
-            match looked.unwrap_or(Err(Cause::Silent(LOOK))) {
+        self.fleet.looked_up(found.as_ref().copied());
+        let mut looks = JoinSet::new();
+        for shard in self.fleet.map().shards.iter().cloned() {
+            let found = found.clone();
+            looks.spawn(async move {
+                let looked = match found {
+                    Ok(()) => timeout(LOOK, look(&shard)).await,
+                    Err(cause) => Ok(Err(cause)),
+                };
+                (shard, looked.unwrap_or(Err(Cause::Silent(LOOK))))
+            });
+        }
+        while let Some(Ok((shard, looked))) = looks.join_next().await {
+            match looked {
                 Ok(failing) => {
                     let unfit = |failing: &Failing| failing.forbids_start(self.fleet.settings.eviction);
                     if let Some(failing) = failing.into_iter().find(unfit) {
@@ -119,9 +128,18 @@ impl Redis {
         *self.tended() = Some(tended);
     }
 
+    /// Another store is in force: what is still under way is finished, and nobody hears of this one any more.
+    pub fn retire(&self) {
+        self.fleet.fall_silent();
+        if let Some(tended) = self.tended().take() {
+            tended.abort();
+        }
+    }
+
     /// How the servers are.
     pub fn health(&self) -> Health {
         Health {
+            lookup: self.fleet.lookup(),
             shards_hash: shards_hash(self.fleet.settings.servers.listed()),
             shards: self
                 .fleet

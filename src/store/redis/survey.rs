@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::cause::Cause;
@@ -21,6 +22,8 @@ pub(super) struct Survey {
 
 /// How long one server may take to answer.
 const ANSWER: Duration = Duration::from_millis(500);
+/// How many servers are asked side by side.
+const AT_A_TIME: usize = 3;
 /// The slots of a cluster.
 const SLOTS: u16 = 16_384;
 /// What a cluster hashes with.
@@ -69,17 +72,24 @@ impl Survey {
     }
 }
 
-/// Asks the servers of a cluster, one after the other until one answers.
+/// Asks the servers of a cluster, a few at a time until one answers.
 ///
 /// # Errors
 /// None does.
 pub(super) async fn survey(informants: &[Address], settings: &Settings) -> Result<Survey, Cause> {
     let mut last = Cause::Silent(ANSWER);
-    for address in informants {
-        match timeout(ANSWER, ask(address, settings)).await {
-            Ok(Ok(survey)) => return Ok(survey),
-            Ok(Err(cause)) => last = cause,
-            Err(_) => last = Cause::Silent(ANSWER),
+    for few in informants.chunks(AT_A_TIME) {
+        let mut asked = JoinSet::new();
+        for address in few {
+            let (address, settings) = (address.clone(), settings.clone());
+            asked.spawn(async move { timeout(ANSWER, ask(&address, &settings)).await });
+        }
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(Ok(survey))) => return Ok(survey),
+                Ok(Ok(Err(cause))) => last = cause,
+                _ => last = Cause::Silent(ANSWER),
+            }
         }
     }
     Err(last)

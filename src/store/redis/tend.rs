@@ -7,10 +7,11 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::call::Stray;
+use super::call::{Debt, Stray};
 use super::cause::Cause;
-use super::fleet::Fleet;
+use super::fleet::{Fleet, STRAYS};
 use super::give_back::give_back_astray;
+use super::sent::grouped;
 use super::sentinel::Sentinels;
 use super::settings::Servers;
 use super::shard::Shard;
@@ -102,6 +103,7 @@ async fn survey_again(fleet: &Arc<Fleet>, watches: &mut Watches) {
             () = sleep(jitter(CALM)) => pause = PAUSES.0,
         }
         let surveyed = survey(&fleet.informants(), &fleet.settings).await;
+        fleet.looked_up(surveyed.as_ref().map(|_| ()));
         let changed = surveyed.is_ok_and(|survey| fleet.adopt(&survey));
         watches.over(fleet, &fleet.map().shards);
         // In trouble the map is in doubt until it has changed or the trouble is over.
@@ -119,10 +121,15 @@ async fn survey_again(fleet: &Arc<Fleet>, watches: &mut Watches) {
 /// Makes refunds whose keys are on their way to another server.
 async fn give_back_all(fleet: &Fleet, strays: Option<mpsc::Receiver<Stray>>) {
     let Some(mut strays) = strays else { return };
-    while let Some(Stray { to, debts }) = strays.recv().await {
-        let shard = fleet.at(&to);
-        if timeout(ASTRAY, give_back_astray(&shard, &debts)).await.is_err() {
-            shard.meter.refunds_lost.inc_by(debts.len() as u64);
+    let mut waiting = Vec::new();
+    while strays.recv_many(&mut waiting, STRAYS).await > 0 {
+        for together in grouped(std::mem::take(&mut waiting), |stray| stray.to.clone()) {
+            let Some(first) = together.first() else { continue };
+            let shard = fleet.at(&first.to);
+            let debts: Vec<Debt> = together.into_iter().flat_map(|stray| stray.debts).collect();
+            if timeout(ASTRAY, give_back_astray(&shard, &debts)).await.is_err() {
+                shard.meter.refunds_lost.inc_by(debts.len() as u64);
+            }
         }
     }
 }
@@ -131,7 +138,9 @@ async fn give_back_all(fleet: &Fleet, strays: Option<mpsc::Receiver<Stray>>) {
 async fn ask_again(fleet: &Fleet, mut sentinels: Sentinels) {
     loop {
         let asked = clock::now();
-        if let Ok(primary) = sentinels.primary(&fleet.settings).await {
+        let primary = sentinels.primary(&fleet.settings).await;
+        fleet.looked_up(primary.as_ref().map(|_| ()));
+        if let Ok(primary) = primary {
             fleet.moves_to(&primary);
         }
         tokio::select! {
