@@ -227,7 +227,13 @@ fn generation(
         settings.identity.clone(),
         secret,
     ));
-    let limiter = Limiter::new(backend, &rules, &lasting.metrics, lasting.decided.clone());
+    let limiter = Limiter::new(
+        backend,
+        &rules,
+        &lasting.metrics,
+        lasting.decided.clone(),
+        settings.edge,
+    );
     let limits = Limits::new(
         settings.identity.clone(),
         rules,

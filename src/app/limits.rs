@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::AppError;
 use crate::clock::Clock;
 use crate::config::{self, Surroundings};
-use crate::decide::{Lasting, Limiter};
+use crate::decide::{EdgeSettings, Lasting, Limiter};
 use crate::identity::Secret;
 use crate::proxy::{LimitLayer, Limits};
 use crate::rules::RuleTable;
@@ -41,7 +41,13 @@ pub fn limits(text: &str) -> Result<LimitLayer, AppError> {
     };
     let store = Backend::Memory(Arc::new(Memory::new(memory, Clock::monotonic())));
     let rules = Arc::new(RuleTable::new(settings.rules, settings.identity.clone(), secret));
-    let limiter = Limiter::new(store, &rules, &Arc::new(Metrics::new()?), Lasting::default());
+    let limiter = Limiter::new(
+        store,
+        &rules,
+        &Arc::new(Metrics::new()?),
+        Lasting::default(),
+        EdgeSettings::default(),
+    );
     let limits = Limits::new(settings.identity, rules, limiter, settings.proxy.profiles);
     Ok(LimitLayer::new(Arc::new(limits)))
 }

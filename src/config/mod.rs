@@ -63,6 +63,8 @@ pub struct Settings {
     pub proxy: proxy::Settings,
     /// `[store]`.
     pub store: Store,
+    /// `[edge]`.
+    pub edge: crate::decide::EdgeSettings,
     /// Where `[alarm]` says that alarms are posted to.
     pub webhook: Option<http::Uri>,
     /// `[identity]`, and the trusted proxies of `[server]`.
@@ -209,11 +211,11 @@ fn read(root: &Section<'_>, purpose: Use) -> Option<Settings> {
     let upstreams = upstream::upstreams(root, &server, purpose == Use::Gateway);
     let routes = upstream::routes(root, &upstreams);
     let (store, secret) = store::store(root, purpose == Use::Gateway);
+    let edge = store::edge(root);
     let webhook = store::alarm(root);
     let identity = identity::identity(root, server.trusted_proxies);
     let profiles = server::headers(root);
     let rules = rule::rules(root, &identity);
-    root.later(&["edge"]);
     root.finish();
     if root.notes.refused() {
         return None;
@@ -241,6 +243,7 @@ fn read(root: &Section<'_>, purpose: Use) -> Option<Settings> {
         upstreams,
         secret: secret.or_else(|| store.redis.as_ref().map(|_| store::no_secret())),
         store,
+        edge,
         webhook,
         identity,
         rules: rules.into_iter().map(|read| read.rule).collect(),

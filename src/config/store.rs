@@ -11,6 +11,7 @@ use super::reader::Section;
 use super::secret;
 use super::servers;
 use super::words::quoted;
+use crate::decide::EdgeSettings;
 use crate::identity::Secret;
 use crate::store::redis::{Eviction, Password, Servers, Settings};
 
@@ -49,6 +50,15 @@ pub(super) fn store(root: &Section<'_>, shares: bool) -> (Store, Option<Secret>)
 /// What gateways that share a store hash keys with when they are given no secret: all the same.
 pub(super) fn no_secret() -> Secret {
     Secret::from_text(NO_SECRET)
+}
+
+/// Reads `[edge]`.
+pub(super) fn edge(root: &Section<'_>) -> EdgeSettings {
+    let edge = root.section("edge");
+    let default = EdgeSettings::default().max_staleness;
+    let max_staleness = edge.duration("max_staleness", default, Duration::ZERO);
+    edge.finish();
+    EdgeSettings { max_staleness }
 }
 
 /// Reads `[alarm]`: where alarms are posted to.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 
 use super::Lobby;
+use super::shed::Shed;
 use crate::limit::Policy;
 use crate::rules::{Charge, OnOutage, RuleTable};
 use crate::store::By;
@@ -14,6 +15,8 @@ use crate::store::By;
 pub struct Lasting {
     /// Where requests wait for their turn.
     pub(super) lobby: Lobby,
+    /// Who was just refused.
+    pub(super) shed: Arc<Shed>,
     /// The rules that are in force now: a request that began under others is given back under these.
     pub(super) in_force: Arc<ArcSwapOption<RuleTable>>,
 }

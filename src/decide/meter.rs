@@ -15,6 +15,7 @@ pub(super) struct Meter {
     metrics: Arc<Metrics>,
     admitted: IntCounter,
     rejected: IntCounter,
+    shed: IntCounter,
     dry_rejected: IntCounter,
     blocked: IntCounter,
     overflows: IntCounter,
@@ -53,6 +54,7 @@ impl Meter {
             rule: rule.to_owned(),
             admitted: metrics.decisions(rule, "admit"),
             rejected: metrics.decisions(rule, "reject"),
+            shed: metrics.decisions(rule, "shed"),
             blocked: metrics.decisions(rule, "blocked"),
             dry_rejected: metrics.decisions(rule, "dry_reject"),
             overflows: metrics.overflows(rule),
@@ -70,6 +72,7 @@ impl Meter {
         match (dry_run, admitted) {
             (_, true) if let_through => self.admitted.inc(),
             (true, false) => self.dry_rejected.inc(),
+            (false, false) if ruling.by == By::Edge => self.shed.inc(),
             (false, false) => self.rejected.inc(),
             (_, true) => {}
         }

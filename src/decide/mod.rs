@@ -9,14 +9,16 @@ mod lobby;
 mod meter;
 mod reservation;
 mod shared;
+mod shed;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::rules::{Denied, Plan, RuleId, RuleTable};
-use crate::store::{Backend, Reserved};
+use crate::store::{Backend, By, Refund, Reserved};
 use crate::telemetry::Metrics;
 
 pub use lasting::Lasting;
@@ -30,6 +32,22 @@ pub struct Limiter {
     store: Backend,
     meters: Arc<[Meter]>,
     lasting: Lasting,
+    edge: EdgeSettings,
+}
+
+/// What is decided before a store outside of this process is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeSettings {
+    /// How long a rejection is believed where a refund may make room sooner; zero turns the memory of rejections off.
+    pub max_staleness: Duration,
+}
+
+impl Default for EdgeSettings {
+    fn default() -> Self {
+        Self {
+            max_staleness: Duration::from_millis(250),
+        }
+    }
 }
 
 /// What becomes of a request.
@@ -57,13 +75,20 @@ impl Clone for Limiter {
             store: self.store.clone(),
             meters: Arc::clone(&self.meters),
             lasting: self.lasting.clone(),
+            edge: self.edge,
         }
     }
 }
 
 impl Limiter {
     /// A limiter for the plans of `table`, whose rules are in force from now on.
-    pub fn new(store: Backend, table: &Arc<RuleTable>, metrics: &Arc<Metrics>, lasting: Lasting) -> Self {
+    pub fn new(
+        store: Backend,
+        table: &Arc<RuleTable>,
+        metrics: &Arc<Metrics>,
+        lasting: Lasting,
+        edge: EdgeSettings,
+    ) -> Self {
         lasting.put_in_force(table);
         let meters = table
             .rules()
@@ -73,6 +98,7 @@ impl Limiter {
             store,
             meters,
             lasting,
+            edge,
         }
     }
 
@@ -115,6 +141,15 @@ impl Limiter {
             Decision::Admit(Reservation::new(self.clone(), plan, reserved, wait))
         } else {
             Decision::Refuse(Box::new(Refusal { plan, reserved }))
+        }
+    }
+
+    /// Gives charges back, each to whoever charged it.
+    fn refund(&self, table: &RuleTable, refunds: &[Refund]) {
+        // It is sent first: what the store says from now on, it says after it on this worker.
+        self.store.refund(table, refunds);
+        for refund in refunds.iter().filter(|refund| matches!(refund.by, By::Server(_))) {
+            self.lasting.shed.forget(refund.key);
         }
     }
 

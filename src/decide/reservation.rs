@@ -195,7 +195,7 @@ impl Held {
             let (by, table) = (ruling.by, &self.plan.table);
             let policy = || match by {
                 By::Overflow => lasting.policy(table, &charge.shared()),
-                By::Memory | By::Server(_) => lasting.policy(table, charge),
+                By::Memory | By::Server(_) | By::Edge => lasting.policy(table, charge),
                 By::Fallback => decided_by(table, charge, by, lasting.policy(table, charge)),
             };
             let refund = give_back(charge, ruling, policy, |receipt| owed && !receipt.is_held());
@@ -208,7 +208,7 @@ impl Held {
             }
         }
         if !refunds.is_empty() {
-            self.limiter.store.refund(&self.plan.table, &refunds);
+            self.limiter.refund(&self.plan.table, &refunds);
         }
         refunded
     }
@@ -239,7 +239,7 @@ impl Drop for Held {
             })
             .collect();
         if !released.is_empty() {
-            self.limiter.store.refund(&self.plan.table, &released);
+            self.limiter.refund(&self.plan.table, &released);
         }
     }
 }

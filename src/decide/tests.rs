@@ -9,7 +9,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::lobby::Lobby;
-use super::{Decision, Lasting, Limiter, Refusal, Reservation};
+use super::{Decision, EdgeSettings, Lasting, Limiter, Refusal, Reservation};
 use crate::clock::{Clock, Micros};
 use crate::identity::{LimitKey, Secret, Settings};
 use crate::limit::{Kind, Spec};
@@ -80,6 +80,7 @@ impl Bench {
                 lobby,
                 ..Lasting::default()
             },
+            EdgeSettings::default(),
         );
         Self {
             table,

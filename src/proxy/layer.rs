@@ -252,7 +252,7 @@ fn lines<'a>(limits: &'a Limits, plan: &Plan, rulings: &[Ruling]) -> SmallVec<[L
         let Verdict { standing, retry, .. } = ruling.verdict;
         Some(Line {
             label: match ruling.by {
-                By::Memory | By::Server(_) => limits.labels.of(charge)?,
+                By::Memory | By::Server(_) | By::Edge => limits.labels.of(charge)?,
                 By::Overflow => limits.labels.of(&charge.shared())?,
                 By::Fallback => limits.labels.of_stand_in(charge)?,
             },

@@ -37,6 +37,7 @@ impl Backend {
             match refund.by {
                 By::Server(_) => redis.refund(table, one),
                 By::Memory | By::Overflow | By::Fallback => memory.give_back(one),
+                By::Edge => {}
             }
         }
     }

@@ -57,6 +57,18 @@ pub enum By {
     Fallback,
     /// A server, in this life of its own.
     Server(u32),
+    /// The edge of this process, which remembers what a server said.
+    Edge,
+}
+
+impl Ruling {
+    /// How far off a retry is; nothing where there is none.
+    pub fn off(&self) -> Micros {
+        self.verdict
+            .retry
+            .map(|retry| retry.since(self.now))
+            .unwrap_or_default()
+    }
 }
 
 /// A charge to give back.

@@ -29,6 +29,7 @@ mod docker;
 mod documents;
 mod drain;
 mod early;
+mod edge;
 mod expectations;
 mod explain;
 mod failing;

@@ -139,7 +139,9 @@ fn a_flood_over_limiters_on_several_shards_admits_no_more_than_the_narrowest_and
 
 #[test]
 fn the_limiter_that_refused_last_is_asked_first_and_alone() {
-    let tables = [per_user("wide", 1_000, ""), per_user("narrow", 1, "")].concat();
+    // Without the edge, which would not ask at all.
+    let edge = "[edge]\nmax_staleness = \"0ms\"\n".to_owned();
+    let tables = [edge, per_user("wide", 1_000, ""), per_user("narrow", 1, "")].concat();
     let site = Site::new("deadline = \"2s\"", &tables);
     let split = (0..20).find(|user| {
         let before = sizes(&site.shards);

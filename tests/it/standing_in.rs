@@ -52,7 +52,11 @@ fn several_rules_in_one_outage() {
 
 #[test]
 fn flaps_hand_out_the_local_share_once() {
-    let site = Site::new(&rule("r", "fixed-window", 20, "1d", "outage_share = 0.25"));
+    // Each request asks the store, also those of who was just refused.
+    let site = Site::new(&format!(
+        "[edge]\nmax_staleness = \"0ms\"\n{}",
+        rule("r", "fixed-window", 20, "1d", "outage_share = 0.25")
+    ));
     for _ in 0..20 {
         assert_eq!(site.gateway.get("/").status, 200);
     }

@@ -3,7 +3,7 @@
 const EXAMPLE: &str = include_str!("../../../gateway.toml");
 
 /// Keys of tables that the example writes in one line, and keys that need no comment there.
-const MORE: [(&str, &str, &str); 32] = [
+const MORE: [(&str, &str, &str); 33] = [
     ("", "server", "Where the gateway listens, and its limits"),
     ("", "admin", "The listener for operators"),
     ("", "log", "What is logged, and how"),
@@ -30,6 +30,7 @@ const MORE: [(&str, &str, &str); 32] = [
         "from the request sent to the response head; by default as in [server.timeouts]",
     ),
     ("route", "upstream", "the name of an upstream"),
+    ("", "edge", "What is decided before Redis is asked"),
     ("", "alarm", "Who hears when a store fails"),
     ("store", "username", "who logs in, where servers ask for it"),
     ("store", "password", "what with"),

@@ -11,7 +11,6 @@ use super::fleet::Fleet;
 use super::link::{Answer, Decided, Pending};
 use super::seats::Seats;
 use super::shard::Shard;
-use crate::clock;
 use crate::limit::{Receipt, Verdict};
 use crate::rules::{Charge, RuleTable};
 use crate::store::{By, Partial, Reserved, Ruling};
@@ -45,19 +44,20 @@ type Places = SmallVec<[usize; 2]>;
 const HOPS: usize = 5;
 
 impl<'a> Question<'a> {
-    /// To be decided within the store's deadline from now on.
+    /// To be decided by this deadline.
     pub(super) fn new(
         fleet: &'a Fleet,
         seats: &'a Seats,
         table: &'a RuleTable,
         charges: &'a [Charge],
+        deadline: Instant,
     ) -> Self {
         Self {
             fleet,
             seats,
             table,
             charges,
-            deadline: clock::now() + fleet.settings.deadline,
+            deadline,
         }
     }
 

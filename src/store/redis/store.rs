@@ -1,7 +1,7 @@
 //! The store: a request's charges go to the servers that their keys are at home on, and what those say is one answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -21,6 +21,7 @@ use super::settings::Settings;
 use super::shard::ShardHealth;
 use super::tend::{find, tend};
 use super::watch::look;
+use crate::clock;
 use crate::rules::{Charge, RuleTable};
 use crate::store::{By, Partial, Refund, Reserved, Store};
 use crate::telemetry::Metrics;
@@ -136,6 +137,21 @@ impl Redis {
         }
     }
 
+    /// [Reserves](Store::reserve) by this deadline.
+    ///
+    /// # Errors
+    /// Not all was decided.
+    pub async fn reserve_by(
+        &self,
+        deadline: Instant,
+        table: &RuleTable,
+        charges: &[Charge],
+    ) -> Result<Reserved, Box<Partial>> {
+        Question::new(&self.fleet, &self.seats, table, charges, deadline)
+            .decided()
+            .await
+    }
+
     /// How the servers are.
     pub fn health(&self) -> Health {
         Health {
@@ -185,9 +201,8 @@ impl Drop for Redis {
 
 impl Store for Redis {
     async fn reserve(&self, table: &RuleTable, charges: &[Charge]) -> Result<Reserved, Box<Partial>> {
-        Question::new(&self.fleet, &self.seats, table, charges)
-            .decided()
-            .await
+        let deadline = clock::now() + self.fleet.settings.deadline;
+        self.reserve_by(deadline, table, charges).await
     }
 
     fn refund(&self, table: &RuleTable, refunds: &[Refund]) {
