@@ -168,11 +168,6 @@ impl Gateway {
         self.home.is_some()
     }
 
-    /// Whether each decision is one call: on one server, or in memory.
-    pub(crate) fn decides_at_once(&self) -> bool {
-        self.home.as_ref().is_none_or(|home| home.is_one_server)
-    }
-
     /// Where its admin listener is.
     #[track_caller]
     pub(crate) fn admin_addr(&self) -> SocketAddr {

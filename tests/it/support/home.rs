@@ -10,8 +10,6 @@ use super::{Cluster, Redis, Watched, on_cluster, on_redis};
 pub(crate) struct Home {
     /// Its `[store]` table.
     pub(crate) store: String,
-    /// Whether that is one server.
-    pub(crate) is_one_server: bool,
     _own: Option<Redis>,
 }
 
@@ -34,21 +32,15 @@ impl Home {
             let store = on_redis(&[&own.url()], DEADLINE);
             return Some(Self {
                 store,
-                is_one_server: true,
                 _own: Some(own),
             });
         }
         static SHARED: OnceLock<String> = OnceLock::new();
         static PREFIXES: AtomicUsize = AtomicUsize::new(0);
-        let is_one_server = wanted == "sentinel";
         let shared = SHARED.get_or_init(|| shared(wanted));
         let prefix = PREFIXES.fetch_add(1, Relaxed);
         let store = format!("{shared}prefix = \"gateway-{prefix}\"\n");
-        Some(Self {
-            store,
-            is_one_server,
-            _own: None,
-        })
+        Some(Self { store, _own: None })
     }
 }
 
